@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from prefect import Flow, Task, flow, get_run_logger, task
-from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
+from prefect.artifacts import create_link_artifact, create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.runtime import flow_run
 from prefect.settings import get_current_settings
@@ -16,7 +16,7 @@ from sparseoco.core.errors import InputError, SparseocoError
 from sparseoco.core.signals import kill_after
 from sparseoco.pipeline import steps as run_steps
 from sparseoco.pipeline.run_file import RunFile, keys_in_errors, load_run_file
-from sparseoco.report import leaderboard_table, summary_markdown
+from sparseoco.report import summary_markdown
 from sparseoco.storage.locations import Location, location
 
 from . import BY_HAND
@@ -106,10 +106,9 @@ def artifact_key(run: RunFile) -> str:
 
 @task(name="publish", cache_policy=NO_CACHE)
 def publish(run: RunFile) -> None:
-    """Publish the report's summary, its leaderboard and links to the files as Prefect artifacts."""
+    """Publish the report's summary and links to the files as Prefect artifacts."""
     key = artifact_key(run)
     create_markdown_artifact(summary_markdown(run.out), key=f"{key}-summary", description=run.name)
-    create_table_artifact(leaderboard_table(run.out), key=f"{key}-leaderboard", description=run.name)
     for name, file in RESULTS.items():
         path = run.out.absolute() / file
         if path.exists():

@@ -228,10 +228,8 @@ def reproduce(
     out: Path,
     repetitions: Annotated[int | None, typer.Option(min=2)] = None,
     draws: Annotated[int | None, typer.Option(min=2)] = None,
-    panel: list[Path] | None = None,
     rounds: Count = None,
     domain: str | None = None,
-    methods: Path | None = None,
 ) -> None:
     """Repeat a paper's experiments: tables, figures, and which of its claims hold.
 
@@ -251,19 +249,14 @@ def reproduce(
         Repetitions of randomised experiments.
     draws : N
         onseg: random draws of stocks.
-    panel : FILE
-        onseg: a further panel of stocks, CSV or Parquet, a column per stock, a row per period; repeatable.
     rounds : N
         cl-fobos: examples per run.
     domain : NAME
         cl-fobos: domain of the reviews; by default the first in the folder.
-    methods : FILE
-        stda, sgft: further methods to compare, a TOML file with a table [methods."NAME".algorithms.LEARNER] for each,
-        as in a run file's [search].
     """
     if paper not in PAPERS:
         raise InputError(f"Unknown paper {paper!r}: {not_one_of(paper, PAPERS)}.", code="unknown-paper")
-    options = stated(repetitions=repetitions, draws=draws, panel=panel, rounds=rounds, domain=domain, methods=methods)
+    options = stated(repetitions=repetitions, draws=draws, rounds=rounds, domain=domain)
     run = PAPERS[paper].load()
     for name in options.keys() - inspect.signature(run).parameters.keys():
         raise InputError(

@@ -336,7 +336,7 @@ def export(model: Location, *, to: Literal["sklearn"], out: Location) -> None:
 # The command that scores a corpus.
 
 
-KEEPING = dict.fromkeys(("keep_top", "keep_above", "keep_class", "keep_model", "keep_as"), "Kept documents")
+KEEPING = dict.fromkeys(("keep_top", "keep_above", "keep_class", "keep_as"), "Kept documents")
 
 
 @command(STEPS)

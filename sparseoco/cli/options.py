@@ -79,7 +79,6 @@ METAVARS = {
     "also": "MODEL",
     "keep_top": "SHARE",
     "keep_class": "CLASS",
-    "keep_model": "NAME",
     "alphas": "A,A,…",
     "class_weight": "balanced|CLASS=WEIGHT,…",
     "classes": "NAME",

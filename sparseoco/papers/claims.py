@@ -381,14 +381,10 @@ class Claim(NamedTuple):
         return bool(self.rows[0]["paper"] == OWN)
 
 
-def grouped_claims(rows: Sequence[Row]) -> list[Claim]:
-    """The claims in order of appearance."""
-    return [Claim(text, select(rows, claim=text)) for text in distinct(rows, "claim")]
-
-
 def ordered_claims(rows: Sequence[Row]) -> list[Claim]:
     """The claims in the order of a page: what the data contradict first; of equal verdicts, ours last."""
-    return sorted(grouped_claims(rows), key=lambda claim: (FIRST.index(claim.verdict), claim.ours))
+    claims = [Claim(text, select(rows, claim=text)) for text in distinct(rows, "claim")]
+    return sorted(claims, key=lambda claim: (FIRST.index(claim.verdict), claim.ours))
 
 
 def format_comparison(row: Row) -> str:

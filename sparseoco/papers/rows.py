@@ -50,12 +50,15 @@ def as_rows(columns: Mapping[str, Any]) -> list[Row]:
 
 
 def mark_chosen(rows: Sequence[Row], value: str, least: str, mark: str, *groups: str) -> None:
-    """Add `chosen` to the rows: whether theirs is, of their group, the value of the least mean at the last mark."""
+    """Add `chosen` to the rows, whether theirs is, of their group, the value of the least mean at the last mark, and
+    `at_edge`, whether that is the least or the largest value: the best may lie beyond it."""
     for group in grouped(rows, *groups):
         last = select(group, **{mark: max(column(group, mark))})
         best = min(grouped(last, value), key=lambda alike: mean(column(alike, least)))[0][value]
+        values = sorted(set(column(group, value)))
         for row in group:
             row["chosen"] = row[value] == best
+            row["at_edge"] = len(values) > 1 and best in (values[0], values[-1])
 
 
 def mean_rows(rows: Sequence[Row], by: Sequence[str], means: Sequence[str], errors: Sequence[str] = ()) -> list[Row]:

@@ -1,8 +1,6 @@
 """The data sets of the papers."""
 
 import hashlib
-import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import product
@@ -15,65 +13,11 @@ from scipy.sparse import csr_matrix
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
 from sparseoco.core.errors import InputError
-from sparseoco.storage.commit import commit_bytes, digest_file
+from sparseoco.storage.commit import digest_file
 from sparseoco.storage.locations import read_toml
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
-from sparseoco.text.sources import compression_by_name
-from sparseoco.text.streams import Stream, first_bytes
-
-# ----------------------------------------------------------------------------------------------------------------------
-# The original mark-up of the Multi-Domain Sentiment data, which is not XML: reviews with ratings and text.
-#
-# A review is `<review> … <rating> 5.0 </rating> … <review_text> … </review_text> … </review>`, each tag on its own
-# line; the text may have characters that XML reserves.
-
-
-NEUTRAL: Final = 3.0
-"""Blitzer et al. (2007): ratings above are positive, below negative; reviews with this one are left out."""
-_NUMBER: Final = re.compile(r"[0-9]+(\.[0-9]+)?")
-_REVIEW: Final = re.compile(r"^<review>\s*$(.*?)^</review>\s*$", re.DOTALL | re.MULTILINE)
-
-
-def is_raw(path: Path) -> bool:
-    """Whether the file begins with the tag of a review."""
-    return first_bytes(str(path), compression_by_name(str(path)), 4096).lstrip().startswith(b"<review>")
-
-
-def convert_reviews(path: Path, out: Path) -> None:
-    """Write the rated reviews of a file as JSON lines, with the labels negative and positive and the text.
-
-    Bytes that are not UTF-8 are replaced by U+FFFD.
-
-    Raises
-    ------
-    InputError
-        If the file is not valid gzip, or a review has no rating, no text or no end.
-    """
-    stored = Stream(str(path), compression_by_name(str(path)))
-    content = b"".join(stored).decode("utf-8", "replace").replace("\r\n", "\n")
-    reviews = _REVIEW.findall(content)
-    if len(reviews) != len(re.findall(r"^<review>\s*$", content, re.MULTILINE)):
-        raise InputError(f"{path} has a review without its closing tag.", code="malformed-record")
-    rows = []
-    for number, review in enumerate(reviews, start=1):
-        rating, text = (_content(review, tag, path, number) for tag in ("rating", "review_text"))
-        if not _NUMBER.fullmatch(rating):
-            raise InputError(f"{path}: the rating of review {number} is not a number.", code="invalid-labels")
-        score = float(rating)
-        if score != NEUTRAL:
-            rows.append({"id": str(number), "label": "positive" if score > NEUTRAL else "negative", "text": text})
-    commit_bytes(out, "".join(f"{json.dumps(row)}\n" for row in rows).encode())
-
-
-def _content(review: str, tag: str, path: Path, number: int) -> str:
-    """The text between the first opening and the last closing tag."""
-    content = re.search(f"<{tag}>(.*)</{tag}>", review, re.DOTALL)
-    if content is None:
-        raise InputError(f"{path}: review {number} has no {tag}.", code="malformed-record")
-    return content[1].strip()
-
 
 # ----------------------------------------------------------------------------------------------------------------------
 # The files that the papers' sets of documents are built from: which there can be, and which are in a folder.
@@ -98,8 +42,6 @@ class DocumentSource(NamedTuple):
     """Number of topics of Reuters, those of the most documents."""
     names: str = ""
     """Of counts with numbered features, the file of their names."""
-    raw: bool = False
-    """The files have the mark-up of the original corpus (`convert_reviews`)."""
     differs: str = ""
     """How it differs from the papers' set."""
 
@@ -148,7 +90,7 @@ def find_sources(data: Path, sources: Sequence[DocumentSource]) -> tuple[list[Do
     available: dict[str, DocumentSource] = {}
     files: dict[str, Path] = {}
     for source in sources:
-        paths = [path for pattern in source.files if (path := find_file(data, pattern, source.raw))]
+        paths = [path for pattern in source.files if (path := find_file(data, pattern))]
         if source.name in available or len(paths) < len(source.files):
             continue
         depths = (len(Path(pattern).parts) for pattern in source.files)
@@ -171,13 +113,11 @@ def missing_sources(known: Sequence[DocumentSource], found: Iterable[DocumentSou
     return [preferred[name] for name in dict.fromkeys(source.name for source in known) if name not in there]
 
 
-def find_file(data: Path, pattern: str, raw: bool = False) -> Path | None:
-    """The first file of the name, in the folder or one of its subfolders; of reviews, with or without mark-up."""
-    for folder, suffix in product(("", "*/"), ("", ".gz")):
-        for path in sorted(data.glob(f"{folder}{pattern}{suffix}")):
-            if not pattern.endswith(".review") or is_raw(path) == raw:
-                return path
-    return None
+def find_file(data: Path, pattern: str) -> Path | None:
+    """The first file of the name, in the folder or one of its subfolders."""
+    places = product(("", "*/"), ("", ".gz"))
+    found = (path for folder, suffix in places for path in sorted(data.glob(f"{folder}{pattern}{suffix}")))
+    return next(found, None)
 
 
 def no_input_files(data: Path, names: Iterable[str]) -> InputError:
@@ -220,12 +160,6 @@ def load_documents(source: DocumentSource, files: Mapping[str, Path], work: Path
     paths = [files[name] for name in source.files]
     digests = [digest_file(path)[:16] for path in paths]
     options = TextOptions.of(dict(source.options))
-    if source.raw:
-        converted = [work / f"{digest}.jsonl" for digest in digests]
-        for path, out in zip(paths, converted, strict=True):
-            if not out.exists():
-                convert_reviews(path, out)
-        paths = converted
     folder = work / f"{'-'.join(digests)}-{options.digest[:16]}"
     ingest([str(path) for path in paths], folder, options)
     rows, terms = read_shards(folder)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Charts as data: series on two axes, and heat maps. `sparseoco.report.svg` draws them.
+# Charts as data: series on two axes. `sparseoco.report.svg` draws them.
 #
 # Colours are names of classes of the style sheet, which gives each a value for light and one for dark pages.
 
@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 COLOURS: Final = ("c0", "c1", "c2", "c3", "c4", "c5", "c6")
 """Blue, vermilion, green, purple, ochre, cyan, grey: distinguishable for colour-blind readers, by 3:1 from the page."""
 NEUTRAL: Final = "cn"
-MARKERS: Final = ("circle", "square", "diamond", "triangle", "cross", "x", "star")
+MARKERS: Final = ("circle", "square", "diamond", "triangle", "cross")
 STROKES: Final = {
     "solid": "",
     "dash": "7 4",
@@ -116,19 +116,6 @@ class Chart(NamedTuple):
     levels: Sequence[Level] = ()
     width: int = WIDTH
     height: int = 380
-
-
-class HeatMap(NamedTuple):
-    """Counts by row and column, of names in one order: the diagonal is drawn in another colour.
-
-    The shade of a cell is its share of its row.
-    """
-
-    names: Sequence[str]
-    counts: Sequence[Sequence[int]]
-    rows: str
-    """What rows are."""
-    columns: str
 
 
 def styles(names: Iterable[str]) -> Style:

@@ -1,50 +1,19 @@
-"""Figures and tables of a report: configurations, features, mistakes."""
+"""Figures and tables of a report: configurations, features, regret."""
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparseoco.core.errors import SparseocoError
-from sparseoco.core.formatting import (
-    amount,
-    duration,
-    integer,
-    metric_name,
-    percent,
-    percent_with_error,
-)
+from sparseoco.core.formatting import amount, duration, integer, metric_name, percent, percent_with_error
 from sparseoco.learners import find_algorithm
 from sparseoco.offline.regret.tables import Slope
-from sparseoco.report.charts import (
-    NEUTRAL,
-    ZERO,
-    Chart,
-    Level,
-    Points,
-    Series,
-    Style,
-    category_axis,
-    dashes,
-    is_alone,
-    line,
-    line_chart,
-    linear_axis,
-    log_axis,
-    looks,
-    values_x,
-    values_y,
-)
-from sparseoco.report.predictions import Mistake, PredictionSet, mistakes
+from sparseoco.report import charts
+from sparseoco.report.charts import NEUTRAL, Chart, Level, Points, Series, Style, line
 from sparseoco.report.results import LeaderboardRow, Results, pareto_front
-from sparseoco.storage.locations import Location, resolve_against
 from sparseoco.store.manifest import ClassEntry
-from sparseoco.store.shards import Store
-from sparseoco.store.terms import term_weights
-from sparseoco.store.weighting import COUNTS, Weighting
 
 # ----------------------------------------------------------------------------------------------------------------------
 # The figures of the report of a run, one function each.
@@ -76,7 +45,7 @@ def curves_figure(results: Results, shown: Sequence[LeaderboardRow], style: Styl
         for epoch, rows in enumerate(_epoch_ends(results)[:-1], start=1)
     ]
     label = "progressive loss" if results.numbers else "progressive error, %"
-    return line_chart(series, "documents seen", label, log="x", levels=levels)
+    return charts.line_chart(series, "documents seen", label, log="x", levels=levels)
 
 
 def sparsity_figure(
@@ -111,10 +80,10 @@ def sparsity_figure(
     if baseline is not None and metric == "error" and any(_height(s) > 70 * baseline for s in ranked):
         levels.append(Level(100 * baseline, f"{simplest}: {percent(baseline)}"))
     return Chart(
-        log_axis("features with a nonzero weight (log scale)", values_x(series), counts=True),
-        linear_axis(
+        charts.log_axis("features with a nonzero weight (log scale)", charts.values_x(series), counts=True),
+        charts.linear_axis(
             ("held-out " if held_out else "online ") + ("error, %" if metric == "error" else metric_name(metric)),
-            [*values_y(series, bands=True), *(level.value for level in levels)],
+            [*charts.values_y(series, bands=True), *(level.value for level in levels)],
         ),
         series,
         levels,
@@ -145,8 +114,8 @@ def density_figure(results: Results, shown: Sequence[LeaderboardRow], style: Sty
 
     series = _configuration_lines(shown, style, points, marked=True)
     return Chart(
-        category_axis("document frequency (at least)", [integer(start) for start in order]),
-        linear_axis("nonzero weights, %", values_y(series), zero=True),
+        charts.category_axis("document frequency (at least)", [integer(start) for start in order]),
+        charts.linear_axis("nonzero weights, %", charts.values_y(series), zero=True),
         series,
     )
 
@@ -159,7 +128,7 @@ def _rows_shown(table: pa.Table, shown: Sequence[LeaderboardRow]) -> list[dict[s
 
 
 def _at(row: LeaderboardRow) -> float:
-    return max(row.size or 0.0, ZERO)
+    return max(row.size or 0.0, charts.ZERO)
 
 
 def _height(row: LeaderboardRow) -> float:
@@ -187,8 +156,8 @@ def _configuration_lines(
     drawn = shown[:MAX_LINES]
     algorithms = [row.algorithm for row in drawn]
     series = []
-    for row, look in zip(drawn, looks(algorithms, style), strict=True):
-        name = (row.label if is_alone(algorithms) else row.algorithm) + (" (chosen)" if row.chosen else "")
+    for row, look in zip(drawn, charts.looks(algorithms, style), strict=True):
+        name = (row.label if charts.is_alone(algorithms) else row.algorithm) + (" (chosen)" if row.chosen else "")
         drawing = {"dash": look.dash, "marker": look.marker if marked else "", "width": 3 if row.chosen else 2}
         series.append(line(name, points(row.configuration), look.colour, heading=_heading(row), **drawing))
     return series
@@ -261,92 +230,10 @@ def _panel(name: str, weights: pa.Table, sign: int, limit: int) -> Panel:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# The features of mistakes: what in a document spoke most for the wrong answer, read from the store by id.
-#
-# Only names of features and numbers are shown, no text of documents.
+# What a run's regret tables say: a line a configuration, a figure of streams and one of epoch methods.
 
 
-FEATURES: Final = 5
-MAX_DOCUMENTS: Final = 500_000
-"""Documents of a store whose ids are searched; of larger ones the features of mistakes are not shown."""
-
-
-def explained_mistakes(run: Location, results: Results, found: PredictionSet) -> list[Mistake]:
-    """The most confident mistakes on a set; those on held-out documents with their features, if the store is there."""
-    wrong = mistakes(found)
-    rows = _store_rows(run, results, [mistake.id for mistake in wrong]) if found.name == "held-out" else {}
-    return [
-        mistake._replace(features=_contributions(results, found, mistake, *rows[mistake.id]))
-        if mistake.id in rows
-        else mistake
-        for mistake in wrong
-    ]
-
-
-def _store_rows(run: Location, results: Results, ids: Sequence[str]) -> dict[str, tuple[Any, Any]]:
-    """Features and values of documents by id; none without a store or a model, or if the store has changed."""
-    folder = results.run.corpus.folder
-    if results.weights is None or folder is None or not ids:
-        return {}
-    try:
-        store = Store.open(resolve_against(run, folder))
-        if store.manifest.digest != results.run.corpus.store or store.n_rows > MAX_DOCUMENTS:
-            return {}
-        return _find_rows(store, (results.model or {}).get("weighting") or COUNTS, ids)
-    except SparseocoError:  # moved, or being replaced: the page does without
-        return {}
-
-
-def _find_rows(store: Store, weighting: Weighting, ids: Sequence[str]) -> dict[str, tuple[Any, Any]]:
-    wanted = set(ids)
-    rows: dict[str, tuple[Any, Any]] = {}
-    weights = term_weights(store, weighting)
-    for shard in range(store.n_shards):
-        listed = store.ids(shard)
-        places = np.flatnonzero(pc.is_in(listed.cast(pa.string()), pa.array(sorted(wanted))).to_numpy(False))
-        if not places.size:
-            continue
-        read = store.read(shard)
-        for place in places.tolist():
-            own = slice(read.indptr[place], read.indptr[place + 1])
-            indices, counts = read.indices[own].copy(), read.counts[own].copy()  # as learners get them: compiled once
-            values = weights.values(np.array([0, len(indices)]), indices, counts, np.float32)
-            rows.setdefault(str(listed[place]), (indices, values))
-        wanted -= rows.keys()
-        if not wanted:
-            break
-    return rows
-
-
-def _contributions(
-    results: Results, found: PredictionSet, mistake: Mistake, indices: Any, values: Any
-) -> list[tuple[str, float]]:
-    """The features with the largest contributions to the wrong answer, those that spoke for the true one left out."""
-    assert results.weights is not None
-    weights = results.weights.filter(pc.is_in(results.weights["feature_id"], pa.array(indices, pa.int64())))
-    value = dict(zip(indices.tolist(), values.tolist(), strict=True))
-    outputs = found.found.margins.shape[1]
-    sums: dict[int, float] = {}
-    names: dict[int, str] = {}
-    for row in weights.to_pylist():
-        if outputs == 1:
-            sign = 1.0 if mistake.output == 1 else -1.0
-        elif found.several:
-            sign = (row["class"] == found.classes[mistake.output]) * (1.0 if mistake.answer == row["class"] else -1.0)
-        else:
-            sign = float(row["class"] == mistake.answer) - float(row["class"] == mistake.truth)
-        feature = row["feature_id"]
-        names[feature] = row["feature"]
-        sums[feature] = sums.get(feature, 0.0) + sign * row["weight"] * value[feature]
-    strongest = sorted(sums, key=lambda feature: (-sums[feature], feature))[:FEATURES]
-    return [(names[feature], sums[feature]) for feature in strongest if sums[feature] > 0]
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# What a run's regret tables say: a line a configuration, two figures of streams and one of epoch methods.
-
-
-DISTANT: Final = 1e3  # bounds above this multiple of the largest regret are hidden at first
+DISTANT: Final = 1e3  # bounds above this multiple of the largest regret are not drawn
 
 
 class Line(NamedTuple):
@@ -391,21 +278,8 @@ def regret_lines(results: Results, table: Sequence[LeaderboardRow]) -> list[Line
     return [Line(place.get(end["configuration"], (0, ""))[1], marks[end["configuration"]], end) for end in ends]
 
 
-def regret_figure(lines: Sequence[Line], style: Style) -> Chart:
-    """Regret against rounds on plain axes, a line a configuration."""
-    series = []
-    for run, colour, dash in _styled(lines, style):
-        points = [(0, 0, ""), *((mark["T"], mark["regret"], _label(mark)) for mark in run.marks)]
-        # The true minimum may be lower by the gap; a sampled penalty may be off either way.
-        low = [0, *(mark["regret"] - mark["penalty_error"] for mark in run.marks)]
-        high = [0, *(mark["regret"] + mark["gap"] + mark["penalty_error"] for mark in run.marks)]
-        look = {"dash": dash, "marker": "circle", "size": 2.5, "low": low, "high": high, "heading": run.heading}
-        series.append(line(run.algorithm, points, colour, **look))
-    return line_chart(series, "documents seen", "regret, sum of losses", zero="xy")
-
-
 def growth_figure(lines: Sequence[Line], style: Style) -> Chart:
-    """The same on logarithmic axes: marks, the straight line through the later ones, the theorem's bound."""
+    """Regret against rounds on logarithmic axes: marks, a straight line through the later ones, the theorem's bound."""
     top = max((mark["regret"] for run in lines for mark in run.marks), default=0.0)
     series: list[Series] = []
     for run, colour, _ in _styled(lines, style):
@@ -413,7 +287,10 @@ def growth_figure(lines: Sequence[Line], style: Style) -> Chart:
         points = [mark for mark in run.marks if mark["regret"] > 0]
         marked = [(mark["T"], mark["regret"], _label(mark)) for mark in points]
         marker, shared = style[run.algorithm][1], {"heading": run.heading, "group": group}
-        series.append(line(run.algorithm, marked, colour, dash="", marker=marker, **shared))
+        # The true minimum may be lower by the gap; a sampled penalty may be off either way.
+        low = [mark["regret"] - mark["penalty_error"] for mark in points]
+        high = [mark["regret"] + mark["gap"] + mark["penalty_error"] for mark in points]
+        series.append(line(run.algorithm, marked, colour, dash="", marker=marker, low=low, high=high, **shared))
         if run.fit is not None:
             ends = [run.fit.first, run.end["T"]]
             text = f"slope {run.fit.slope:.2f} ± {run.fit.error:.2f}"
@@ -423,7 +300,7 @@ def growth_figure(lines: Sequence[Line], style: Style) -> Chart:
         if bounds and bounds[-1][1] < DISTANT * top:
             series.append(line("bound", bounds, colour, dash="dot", width=1.5, legend=False, **shared))
     series += [Series(name, [], [], NEUTRAL, dash=dash) for name, dash in (("fitted slope", "solid"), ("bound", "dot"))]
-    return line_chart(series, "documents seen", "regret, sum of losses", log="xy")
+    return charts.line_chart(series, "documents seen", "regret, sum of losses", log="xy")
 
 
 def suboptimality_figure(lines: Sequence[Line], style: Style) -> Chart:
@@ -444,20 +321,14 @@ def suboptimality_figure(lines: Sequence[Line], style: Style) -> Chart:
         ]
         name, marker = run.algorithm, style[run.algorithm][1]
         series.append(line(name, labelled, colour, dash=dash, marker=marker, heading=run.heading))
-    return line_chart(series, "passes over the data", "objective above the optimum", log="y", zero="x")
-
-
-def distant(lines: Sequence[Line]) -> int:
-    """The number of bounds too far above every regret to be in the figure."""
-    top = max((mark["regret"] for run in lines for mark in run.marks), default=0.0)
-    return sum(run.end["bound"] is not None and run.end["bound"] >= DISTANT * top for run in lines)
+    return charts.line_chart(series, "passes over the data", "objective above the optimum", log="y", zero="x")
 
 
 def _styled(lines: Sequence[Line], style: Style) -> list[tuple[Line, str, str]]:
     """The lines with marks, with their colour and dash."""
     drawn = [run for run in lines if run.marks]
     colours = [style[run.algorithm][0] for run in drawn]
-    return list(zip(drawn, colours, dashes(len(drawn)), strict=True))
+    return list(zip(drawn, colours, charts.dashes(len(drawn)), strict=True))
 
 
 def _label(mark: dict[str, Any]) -> str:

@@ -19,41 +19,13 @@ from sparseoco.core.formatting import (
     percent_with_error,
     plural,
 )
-from sparseoco.report.charts import Chart, HeatMap, styles
-from sparseoco.report.figures import (
-    MAX_CLASSES,
-    curves_figure,
-    density_figure,
-    distant,
-    explained_mistakes,
-    growth_figure,
-    regret_figure,
-    regret_lines,
-    share_column,
-    sparsity_figure,
-    strongest,
-    suboptimality_figure,
-    used_features,
-)
-from sparseoco.report.predictions import (
-    PredictionSet,
-    confusion,
-    confusion_figure,
-    cost_rows,
-    numbers_figure,
-    positive_index,
-    precision_recall_figure,
-    prediction_sets,
-    reliability_figure,
-    roc_figure,
-    threshold_figure,
-    threshold_rows,
-)
+from sparseoco.report import figures, predictions
+from sparseoco.report.charts import Chart, styles
+from sparseoco.report.predictions import PredictionSet
 from sparseoco.report.results import (
     LeaderboardRow,
     Results,
     best_of_each,
-    best_of_parts,
     check_results,
     chosen_row,
     leaderboard_rows,
@@ -141,7 +113,7 @@ def metric_rows(results: Results, sets: Sequence[PredictionSet] = ()) -> list[di
 
     As text: on held-out folds, on the test set, and of a model without features.
     """
-    selected, positive = results.metric, positive_index(results)
+    selected, positive = results.metric, predictions.positive_index(results)
     sizes = [record.rows for record in results.run.corpus.classes]
     rows, thresholded = [], at_threshold(sets)
     for name in sorted(METRICS, key=lambda name: (name != selected, name != "error")):
@@ -204,27 +176,11 @@ class Overview(NamedTuple):
     tiles: list[Tile]
 
 
-_STATUS_WORDS: Final = {
-    "dropped": ("was dropped early", "were dropped early"),
-    "unfinished": ("was unfinished at the time limit", "were unfinished at the time limit"),
-    "diverged": ("diverged", "diverged"),
-    "failed": ("failed", "failed"),
-}
 _RULES: Final = {
     "best": "the configuration with the best {metric}",
     "one-standard-error": "the sparsest configuration within one standard error of the best {metric}",
     "at-most": "the configuration with the best {metric} of those with few enough features",
 }
-
-
-def status_counts(table: list[LeaderboardRow]) -> str:
-    """A sentence on the configurations without a rank, empty if there are none."""
-    counts = {status: sum(row.rank is None and row.status == status for row in table) for status in _STATUS_WORDS}
-    parts = [f"{integer(count)} {_STATUS_WORDS[status][count > 1]}" for status, count in counts.items() if count]
-    if not parts:
-        return ""
-    resume = " Run the same command again to finish." if counts["unfinished"] else ""
-    return f"Of {plural(len(table), 'configuration')}, {', '.join(parts)}.{resume}"
 
 
 def overview(results: Results, table: list[LeaderboardRow], sets: Sequence[PredictionSet] = ()) -> Overview:
@@ -238,16 +194,16 @@ def overview(results: Results, table: list[LeaderboardRow], sets: Sequence[Predi
     if chosen is None or chosen.value is None:
         finished = sum(row.rank is not None for row in table)
         headline = f"No model was trained: {finished or 'none'} of {tried} finished, and none was chosen."
-        detail = f"The corpus has {_size(results)}. The reasons are listed below. {status_counts(table)}".strip()
+        detail = f"The corpus has {_size(results)}. The reasons are listed below."
         return Overview(headline, detail, effort)
 
     majority = baseline_error(results)
-    tiles, figures = _error_tiles(results, chosen, sets)
+    tiles, errors = _error_tiles(results, chosen, sets)
     tiles += _metric_tiles(results, chosen)
     if results.metric != "error":
         kind = "held-out " if results.numbers or results.held_out else ""
-        figures.append(f"{kind}{metric_name(results.metric)} {chosen.measured}")
-    lead = [f"{chosen.algorithm}, trained on {_size(results)}: {', '.join(figures)}."]
+        errors.append(f"{kind}{metric_name(results.metric)} {chosen.measured}")
+    lead = [f"{chosen.algorithm}, trained on {_size(results)}: {', '.join(errors)}."]
     sentences = [f"Parameters: {chosen.label}."]
     if majority is not None:
         tested = results.evaluation.majority_error if results.evaluation else None
@@ -255,7 +211,7 @@ def overview(results: Results, table: list[LeaderboardRow], sets: Sequence[Predi
         lead.append(f"Always predicting {results.simplest} has an error of {percent(majority)}{own}.")
         tiles.append(Tile(percent(majority), f"error of always predicting {results.simplest}"))
     if results.weights is not None:
-        used = used_features(results.weights)
+        used = figures.used_features(results.weights)
         share = percent(used / corpus.features if corpus.features else None)
         lead.append(f"The model uses {integer(used)} of {plural(corpus.features, 'feature')} ({share}).")
         weights = f": {plural(len(results.weights), 'weight')} in all" if len(results.weights) > used else ""
@@ -270,12 +226,12 @@ def overview(results: Results, table: list[LeaderboardRow], sets: Sequence[Predi
     if sets and sets[0].threshold:
         sentences.append(f"Threshold: {sets[0].threshold}.")
     rule = _RULES[results.best.rule if results.best else "best"].format(metric=metric_name(results.metric))
-    sentences += [f"The model is {rule}, of {tried}.", status_counts(table)]
+    sentences.append(f"The model is {rule}, of {tried}.")
     notes = [f"Note: {note}." for note in (results.best.notes if results.best else ())]
     if results.best is not None and not results.best.beats_baseline and notes:
         lead, notes = [notes[0], *lead], notes[1:]
     lead = [*_never_predicted(results), *_trained_on(results), *lead]
-    return Overview(" ".join(lead), " ".join([*filter(None, sentences), *notes]), tiles + effort)
+    return Overview(" ".join(lead), " ".join([*sentences, *notes]), tiles + effort)
 
 
 def _never_predicted(results: Results) -> list[str]:
@@ -303,12 +259,12 @@ def _error_tiles(
         return [], [] if rmse is None else [f"test RMSE {metric_with_error('rmse', rmse, None)}"]
     own = at_threshold(sets).get("error", (chosen.error, chosen.standard_error))
     kind, error = _error_kind(results, chosen), percent_with_error(*own)
-    tiles, figures = [Tile(error, kind)], [f"{kind} {error}"]
+    tiles, errors = [Tile(error, kind)], [f"{kind} {error}"]
     if evaluation is not None:
         tested = percent(evaluation.error)
         tiles.insert(0, Tile(tested, f"test error, {plural(evaluation.rows, 'document')}"))
-        figures.insert(0, f"test error {tested}")
-    return tiles, figures
+        errors.insert(0, f"test error {tested}")
+    return tiles, errors
 
 
 def _metric_tiles(results: Results, chosen: LeaderboardRow) -> list[Tile]:
@@ -336,42 +292,21 @@ def _error_kind(results: Results, chosen: LeaderboardRow) -> str:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# The report in a few lines of Markdown and a table, for places that show no HTML page.
-
-
-MAX_ROWS = 100
-
-
-def leaderboard_table(run: Location) -> list[dict[str, Any]]:
-    """The first `MAX_ROWS` rows as text, ready for a Prefect table artifact."""
-    return [
-        {
-            "rank": "" if s.rank is None else s.rank,
-            "algorithm": s.algorithm + (" (chosen)" if s.chosen else ""),
-            "parameters": s.label,
-            **({} if s.metric == "error" else {metric_name(s.metric): s.measured}),
-            "held-out error": percent_with_error(s.error, s.standard_error),
-            "features": integer(s.size),
-            "time": duration(s.seconds),
-            "status": s.status,
-            "reason": s.reason,
-        }
-        for s in leaderboard_rows(read_results(run))[:MAX_ROWS]
-    ]
+# The report in a few lines of Markdown, for places that show no HTML page.
 
 
 def summary_markdown(run: Location) -> str:
     """Headline, the best of each algorithm and the strongest features of each class."""
     results = read_results(run)
     table = leaderboard_rows(results)
-    head = overview(results, table, prediction_sets(run, results))
+    head = overview(results, table, predictions.prediction_sets(run, results))
     lines = [f"# {plain(results.run.name)}", "", plain(head.headline), "", plain(head.detail), ""]
     measure = "held-out error" if results.metric == "error" else metric_name(results.metric)
     lines += [f"| rank | algorithm | parameters | {measure} | features |", "|--:|---|---|--:|--:|"]
     for s in best_of_each(table):
         cells = (s.rank, plain(s.algorithm), plain(s.label), s.measured, integer(s.size))
         lines.append("| " + " | ".join(map(str, cells)) + " |")
-    panels = strongest(results.weights, results.run.corpus.classes, 8)
+    panels = figures.strongest(results.weights, results.run.corpus.classes, 8)
     if panels:
         lines += ["", "| class | strongest features |", "|---|---|"]
         lines += [f"| {plain(p.name)} | {', '.join(plain(f['feature']) for f in p.features) or '–'} |" for p in panels]
@@ -396,14 +331,12 @@ CLASSES: Final = 200
 """Classes in a table, at most."""
 STRONGEST: Final = 15
 """Features shown of each class, unless the run file says otherwise; ten where there are many classes."""
-RUN_JSON: Final = 50_000
-"""Characters shown of run.json."""
 
 
 def write_report(run: Location) -> Location:
     """Write RUN/report/leaderboard.parquet and RUN/report/report.html; returns the page's path.
 
-    Reads RUN's files and, for the features of mistakes, its store; the same files give the same bytes. Raises
+    Reads RUN's files; the same files give the same bytes. Raises
     `InputError` when RUN holds no results, `FolderInUseError` while another process works there and `StorageError` when
     a file cannot be read or written.
     """
@@ -420,7 +353,7 @@ def write_report(run: Location) -> Location:
 
 def render(results: Results, table: list[LeaderboardRow], run: Location) -> str:
     """The page as text; predictions are read from `run`."""
-    sets = prediction_sets(run, results)
+    sets = predictions.prediction_sets(run, results)
     measured_sets, class_scores = class_table(results, sets)
     best, chosen = best_of_each(table), chosen_row(table)
     shown = [*best, *([chosen] if chosen and chosen not in best else [])]
@@ -431,19 +364,18 @@ def render(results: Results, table: list[LeaderboardRow], run: Location) -> str:
     baseline = baseline_error(results)
     classes = results.run.corpus.classes
     measure = "loss" if results.numbers else "validation error"
-    measured = regret_lines(results, table)
+    measured = figures.regret_lines(results, table)
     lines, epochs = [line for line in measured if not line.epochs], [line for line in measured if line.epochs]
-    curves = curves_figure(results, [*online, *(front if online else [])], style)
-    sparsity = sparsity_figure(table, style, baseline, results.held_out, results.simplest)
-    density = density_figure(results, [*shown, *front], style)
+    curves = figures.curves_figure(results, [*online, *(front if online else [])], style)
+    sparsity = figures.sparsity_figure(table, style, baseline, results.held_out, results.simplest)
+    density = figures.density_figure(results, [*shown, *front], style)
     streams, passes = any(line.marks for line in lines), any(line.marks for line in epochs)
-    charts: dict[str, Drawn | None] = {
+    charts: dict[str, tuple[str, Chart] | None] = {
         "curves": (f"Progressive {measure} against documents seen", curves),
         "sparsity": (f"{capitalised(metric_name(results.metric))} against features used", sparsity),
         "density": ("Share of nonzero weights by document frequency", density),
-        "regret": ("Regret against documents seen", regret_figure(lines, style)) if streams else None,
-        "growth": ("The same, both axes logarithmic", growth_figure(lines, style)) if streams else None,
-        "suboptimality": ("Objective above the optimum against passes", suboptimality_figure(epochs, style))
+        "growth": ("Regret against documents seen", figures.growth_figure(lines, style)) if streams else None,
+        "suboptimality": ("Objective above the optimum against passes", figures.suboptimality_figure(epochs, style))
         if passes
         else None,
     }
@@ -455,7 +387,6 @@ def render(results: Results, table: list[LeaderboardRow], run: Location) -> str:
         "table": table,
         "shown": shown,
         "front": _front(table),
-        "divided": best_of_parts(table),
         "trained_on": sorted({s.algorithm for s in shown} - {s.algorithm for s in online}),
         "unfinished": [s for s in table if s.rank is None],
         "style": style,
@@ -468,51 +399,61 @@ def render(results: Results, table: list[LeaderboardRow], run: Location) -> str:
         "regret": lines,
         "epochs": epochs,
         "weighted": any("h_t" in (line.end["objective"] or "") for line in lines),
-        "distant_bounds": distant(lines),
         "metrics": metric_rows(results, sets),
         "measured_sets": measured_sets,
         "class_scores": class_scores,
         "sets": sets,
         "positive": classes[sets[0].positive].name if sets and classes else "",
         "thresholded": bool(at_threshold(sets)),
-        "predicted": draw_plots(_prediction_charts(results, sets)),
-        "thresholds": threshold_rows(sets) if sets else [],
-        "costs": cost_rows(sets) if sets else [],
-        "mistakes": [(found, explained_mistakes(run, results, found)) for found in sets if found.classes],
-        "panels": strongest(results.weights, classes, STRONGEST if len(classes) <= 4 else 10),
-        "two_classes": results.weights is not None and share_column(results.weights, classes),
-        "max_classes": MAX_CLASSES,
+        "predicted": draw_plots(_prediction_charts(sets)),
+        "confusion": confusion(results, sets),
+        "thresholds": predictions.threshold_rows(sets) if sets else [],
+        "mistakes": [(found, predictions.mistakes(found)) for found in sets if found.classes],
+        "panels": figures.strongest(results.weights, classes, STRONGEST if len(classes) <= 4 else 10),
+        "two_classes": results.weights is not None and figures.share_column(results.weights, classes),
+        "max_classes": figures.MAX_CLASSES,
         "facts": _facts(results),
-        "run_json": _run_json(results),
+        "run_json": json.dumps(results.run.model_dump(mode="json"), indent=2, sort_keys=True, ensure_ascii=False),
     }
     return render_page("page", context)
 
 
-Drawn = tuple[str, Chart | HeatMap]
-"""A title and its figure."""
-
-
-def _prediction_charts(results: Results, sets: list[PredictionSet]) -> dict[str, Drawn | None]:
+def _prediction_charts(sets: list[PredictionSet]) -> dict[str, tuple[str, Chart] | None]:
     """The figures of predictions; None for those that the run has no predictions for."""
-    charts: dict[str, Drawn | None] = dict.fromkeys(
-        ("roc", "precision", "reliability", "threshold", "confusion", "numbers")
+    charts: dict[str, tuple[str, Chart] | None] = dict.fromkeys(
+        ("roc", "precision", "reliability", "threshold", "numbers")
     )
     if sets and not sets[0].classes:
-        charts["numbers"] = ("Predicted against true numbers", numbers_figure(sets[-1]))
+        charts["numbers"] = ("Predicted against true numbers", predictions.numbers_figure(sets[-1]))
     elif sets:
-        charts["roc"] = ("ROC curves", roc_figure(sets))
-        charts["precision"] = ("Precision against recall", precision_recall_figure(sets))
-        charts["reliability"] = ("Reliability of probabilities", reliability_figure(sets))
+        charts["roc"] = ("ROC curves", predictions.roc_figure(sets))
+        charts["precision"] = ("Precision against recall", predictions.precision_recall_figure(sets))
+        charts["reliability"] = ("Reliability of probabilities", predictions.reliability_figure(sets))
         if len(sets[0].classes) == 2 and not sets[0].several:
-            charts["threshold"] = ("Precision and recall by threshold", threshold_figure(sets[0]))
+            charts["threshold"] = ("Precision and recall by threshold", predictions.threshold_figure(sets[0]))
+    return charts
+
+
+class Confusion(NamedTuple):
+    """Documents by true and predicted class, `counts` by true class."""
+
+    title: str
+    names: list[str]
+    counts: list[list[int]]
+
+
+def confusion(results: Results, sets: list[PredictionSet]) -> Confusion | None:
+    """The confusion of the test documents or, without them, of those of the last set; None for several labels."""
     single = [found for found in sets if found.classes and not found.several]
     if results.evaluation is not None and results.evaluation.confusion:
-        own = confusion_figure([of.name for of in results.evaluation.classes], results.evaluation.confusion)
-        charts["confusion"] = ("Confusion of the test documents", own)
+        kind, names = "test", [of.name for of in results.evaluation.classes]
+        counts = np.array(results.evaluation.confusion)
     elif single:
-        own = confusion_figure(single[-1].classes, confusion(single[-1]))
-        charts["confusion"] = (f"Confusion of the {single[-1].name} documents", own)
-    return charts
+        kind, names, counts = single[-1].name, list(single[-1].classes), predictions.confusion(single[-1])
+    else:
+        return None
+    names, counts = predictions.merged_confusion(names, counts)
+    return Confusion(f"Confusion of the {kind} documents", names, counts.tolist())
 
 
 def _front(table: list[LeaderboardRow]) -> list[LeaderboardRow]:
@@ -521,11 +462,6 @@ def _front(table: list[LeaderboardRow]) -> list[LeaderboardRow]:
     if len(front) <= FRONT:
         return front
     return [front[round(k * (len(front) - 1) / (FRONT - 1))] for k in range(FRONT)]
-
-
-def _run_json(results: Results) -> str:
-    text = json.dumps(results.run.model_dump(mode="json"), indent=2, sort_keys=True, ensure_ascii=False)
-    return text if len(text) <= RUN_JSON else text[:RUN_JSON] + "\n… (the rest is in run.json)"
 
 
 def _facts(results: Results) -> dict[str, str]:

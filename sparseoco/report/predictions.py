@@ -14,42 +14,20 @@ from numpy.typing import NDArray
 
 from sparseoco.core.formatting import integer, percent
 from sparseoco.learners.losses import find_loss
-from sparseoco.report.charts import (
-    COLOURS,
-    DASHES,
-    HALF,
-    MARKERS,
-    NEUTRAL,
-    Axis,
-    Chart,
-    HeatMap,
-    Level,
-    Series,
-    dashes,
-    diagonal,
-    line,
-    linear_axis,
-)
+from sparseoco.report import charts
+from sparseoco.report.charts import COLOURS, NEUTRAL, Axis, Chart, Level, Series, diagonal, line
 from sparseoco.report.results import ModelRecord, Results
 from sparseoco.storage.locations import Location
 from sparseoco.training.block import positive_class
-from sparseoco.training.decisions import (
-    Calibration,
-    Predictions,
-    choose_threshold,
-    predicted_labels,
-    read_predictions,
-)
+from sparseoco.training.decisions import Calibration, Predictions, choose_threshold, predicted_labels, read_predictions
 from sparseoco.training.metrics import Curve, class_probabilities, exact_curve, metrics_by_class, ranking
 from sparseoco.training.options import ThresholdRule
 
 BINS: Final = 10
 MISTAKES: Final = 15
-MAX_CONFUSION: Final = 200
+MAX_CONFUSION: Final = 40
 """Classes of a confusion; of more, the largest are shown and the others together."""
 RULES: Final = ("f1", "precision=0.9", "precision=0.99", "recall=0.9", "recall=0.99")
-COSTS: Final = (0.1, 0.2, 1.0, 5.0, 10.0)
-"""What a missed document costs, in false alarms."""
 
 
 @dataclass(frozen=True)
@@ -190,9 +168,9 @@ def _few(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[list[float], l
     return x[kept].tolist(), y[kept].tolist()
 
 
-def drawn_apart(*coordinates: NDArray[np.float64], grid: float = 1.5) -> NDArray[np.bool_]:
-    """Which points of a curve in per cent differ on a grid of `grid` places per per cent, and its first and last."""
-    places = np.round(np.stack(coordinates) * grid).astype(np.int64)
+def drawn_apart(*coordinates: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Which points of a curve in per cent differ when rounded to per cents, and its first and last."""
+    places = np.round(np.stack(coordinates)).astype(np.int64)
     kept = np.append(True, (np.diff(places, axis=1) != 0).any(axis=0))
     kept[-1] = True
     return kept
@@ -226,18 +204,11 @@ def reliability(found: PredictionSet) -> list[Bin]:
 class Quality(NamedTuple):
     """What a threshold gives on a set of documents."""
 
-    rows: int
     precision: float
     recall: float
     f1: float
     share: float
     """Of the documents, predicted positive."""
-    false_alarms: int
-    missed: int
-
-    def cost(self, ratio: float) -> float:
-        """False alarms per 1,000 documents, a missed one counting as `ratio` of them."""
-        return 1000 * (self.false_alarms + ratio * self.missed) / max(self.rows, 1)
 
 
 class ThresholdRow(NamedTuple):
@@ -266,41 +237,6 @@ def threshold_rows(sets: Sequence[PredictionSet]) -> list[ThresholdRow]:
     return rows
 
 
-class CostRow(NamedTuple):
-    """The cheapest threshold on the first set if a missed document costs `ratio` false alarms, and costs on each."""
-
-    ratio: float
-    threshold: ThresholdRow
-    costs: list[tuple[float, float]]
-    """Of every set: at the model's threshold, at the cheapest."""
-
-
-def cost_rows(sets: Sequence[PredictionSet]) -> list[CostRow]:
-    """A row for each of `COSTS`; of two classes only."""
-    first = sets[0]
-    if len(first.classes) != 2 or first.several or not first.truth(first.positive).any():
-        return []
-    scores = first.score(first.positive)
-    order = np.unique(scores)[::-1]
-    curve = exact_curve(scores, first.truth(first.positive))
-    own = _threshold_row(sets, "", float(first.cut[0]))
-    rows = []
-    for ratio in COSTS:
-        cheapest = int((np.append(0, curve.fps) + ratio * (curve.positives - np.append(0, curve.tps))).argmin())
-        above = order[cheapest - 1] if cheapest else np.inf
-        below = order[cheapest] if cheapest < len(order) else -np.inf
-        middle = above / 2 + below / 2 if np.isfinite(above) and np.isfinite(below) else _outside(above, below)
-        row = _threshold_row(sets, "", float(middle if first.positive else -middle))
-        costs = [(a.cost(ratio), b.cost(ratio)) for a, b in zip(own.qualities, row.qualities, strict=True)]
-        rows.append(CostRow(ratio, row, costs))
-    return rows
-
-
-def _outside(above: float, below: float) -> float:
-    """A threshold beyond all scores."""
-    return above - 1.0 if np.isfinite(above) else below + 1.0
-
-
 def _threshold_row(sets: Sequence[PredictionSet], rule: str, margin: float, *, reached: bool = True) -> ThresholdRow:
     first = sets[0]
     given = replace(first, found=first.found._replace(margins=np.array([[margin]]))).probabilities
@@ -314,16 +250,8 @@ def _quality(found: PredictionSet, margin: float) -> Quality:
     at = replace(found, cut=np.array([margin]))
     counts = at.counts()
     row = metrics_by_class(at.classes, *counts)[at.positive]
-    documents, predicted, hits = counts[:, at.positive].tolist()
-    return Quality(
-        rows=at.rows,
-        precision=row["precision"],
-        recall=row["recall"],
-        f1=row["f1"],
-        share=predicted / max(at.rows, 1),
-        false_alarms=predicted - hits,
-        missed=documents - hits,
-    )
+    share = int(counts[1, at.positive]) / max(at.rows, 1)
+    return Quality(row["precision"], row["recall"], row["f1"], share)
 
 
 def _rule_text(rule: ThresholdRule) -> str:
@@ -368,8 +296,6 @@ class Mistake(NamedTuple):
     probability: float
     output: int
     """The class that was wrong."""
-    features: Sequence[tuple[str, float]] = ()
-    """Those that add most to the margin of the wrong answer over the true one, if the document was found."""
 
 
 def mistakes(found: PredictionSet) -> list[Mistake]:
@@ -407,8 +333,6 @@ def _mistake(found: PredictionSet, row: int, column: int) -> Mistake:
 
 CLASSES: Final = 8
 """Lines of classes in a figure: of the largest."""
-LABEL_GRID: Final = 0.4
-"""Labels per per cent of a curve, at most."""
 _PERCENT: Final = tuple((float(v), str(v)) for v in (0, 20, 40, 60, 80, 100))
 
 
@@ -446,10 +370,7 @@ def reliability_figure(sets: Sequence[PredictionSet]) -> Chart:
             bars=9.0,
         ),
     ]
-    drawn = [(found, "calibrated" if found.calibration else "margins") for found in sets]
-    if first.calibration is not None:
-        drawn.append((replace(first, calibration=None), "not calibrated"))
-    for k, ((found, kind), dash) in enumerate(zip(drawn, dashes(len(drawn)), strict=True)):
+    for k, (found, dash) in enumerate(zip(sets, charts.dashes(len(sets)), strict=True)):
         points = [
             (
                 100 * of.probability,
@@ -458,7 +379,8 @@ def reliability_figure(sets: Sequence[PredictionSet]) -> Chart:
             )
             for of in reliability(found)
         ]
-        series.append(line(f"{found.name}, {kind}", points, COLOURS[k], dash=dash, marker=MARKERS[k]))
+        kind = "calibrated" if found.calibration else "margins"
+        series.append(line(f"{found.name}, {kind}", points, COLOURS[k], dash=dash, marker=charts.MARKERS[k]))
     return _square("probability, %", "documents of the class, %", series)
 
 
@@ -475,16 +397,10 @@ def threshold_figure(found: PredictionSet) -> Chart:
     kept = drawn_apart(x)
     label = "threshold {0:.1f} %: {1:.1f} %"
     series = [
-        line(name, _labelled(label, x[kept].tolist(), y[kept].tolist()), colour, dash=dash)
-        for (name, y), colour, dash in zip(values.items(), COLOURS, DASHES, strict=False)
+        line(name, [(a, b, label.format(a, b)) for a, b in zip(x[kept], y[kept], strict=True)], colour, dash=dash)
+        for (name, y), colour, dash in zip(values.items(), COLOURS, charts.DASHES, strict=False)
     ]
     return _square("threshold: probability of the class, %", f"on {found.name} documents, %", series)
-
-
-def confusion_figure(names: Sequence[str], counts: Any) -> HeatMap:
-    """Documents by true and predicted class."""
-    shown, merged = merged_confusion(names, np.asarray(counts, np.int64))
-    return HeatMap(shown, merged.tolist(), "true class", "predicted class")
 
 
 def numbers_figure(found: PredictionSet) -> Chart:
@@ -497,7 +413,7 @@ def numbers_figure(found: PredictionSet) -> Chart:
     ]
     style = {"dash": "", "marker": "circle", "size": 2.5, "heading": ""}
     series = [diagonal(min(truth), max(truth)), line(f"{found.name} documents", points, COLOURS[0], **style)]
-    return Chart(linear_axis("true", truth), linear_axis("predicted", predicted), series)
+    return Chart(charts.linear_axis("true", truth), charts.linear_axis("predicted", predicted), series)
 
 
 def _lines(sets: Sequence[PredictionSet]) -> list[tuple[PredictionSet, int, str]]:
@@ -515,21 +431,15 @@ def _series(curves: Sequence[Ranked], area: str, label: str) -> list[Series]:
     return [
         line(
             f"{curve.name}, {curve.area:.4f}",
-            _labelled(label, curve.x, curve.y),
+            [(x, y, label.format(x, y)) for x, y in zip(curve.x, curve.y, strict=True)],
             COLOURS[k % len(COLOURS)],
             dash=dash,
             heading=f"{curve.name}: {area} {curve.area:.4f}",
         )
-        for k, (curve, dash) in enumerate(zip(drawn, dashes(len(drawn)), strict=True))
+        for k, (curve, dash) in enumerate(zip(drawn, charts.dashes(len(drawn)), strict=True))
     ]
-
-
-def _labelled(text: str, x: Sequence[float], y: Sequence[float]) -> list[tuple[float, float, str]]:
-    """Points with labels where they are some per cent apart: labels of all are most of the bytes of a page."""
-    shown = drawn_apart(np.array(x), np.array(y), grid=LABEL_GRID)
-    return [(a, b, text.format(a, b) if own else "") for a, b, own in zip(x, y, shown, strict=True)]
 
 
 def _square(x: str, y: str, series: Sequence[Series], levels: Sequence[Level] = ()) -> Chart:
     """Two axes of per cents, half as wide as a page."""
-    return Chart(Axis(x, 0.0, 100.0, _PERCENT), Axis(y, 0.0, 102.0, _PERCENT), series, levels, HALF, 400)
+    return Chart(Axis(x, 0.0, 100.0, _PERCENT), Axis(y, 0.0, 102.0, _PERCENT), series, levels, charts.HALF, 400)

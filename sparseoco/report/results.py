@@ -16,7 +16,7 @@ from sparseoco.core.formatting import metric_with_error, parameters
 from sparseoco.learners import ALGORITHMS
 from sparseoco.offline.regret.tables import REGRET, SLOPES
 from sparseoco.search.selection import Candidate, candidates, standard_error
-from sparseoco.storage.commit import Count, digest_file, read_validated, validated, with_other_keys
+from sparseoco.storage.commit import Count, read_validated, validated, with_other_keys
 from sparseoco.storage.locations import Location
 from sparseoco.storage.metric_names import METRICS
 from sparseoco.storage.tables import (
@@ -31,7 +31,7 @@ from sparseoco.storage.tables import (
 from sparseoco.store.manifest import ClassEntry
 from sparseoco.store.weighting import Weighting
 from sparseoco.training.decisions import Calibration, Thresholds
-from sparseoco.training.options import Configuration, SearchOptions, parts_of
+from sparseoco.training.options import Configuration, SearchOptions
 
 # ----------------------------------------------------------------------------------------------------------------------
 # The files of a run folder, read and checked once for everything that reports on them.
@@ -176,7 +176,6 @@ class Results(NamedTuple):
     regret: pa.Table
     slopes: pa.Table
     weights: pa.Table | None
-    digests: dict[str, str]  # of the files that are equal between equal runs
 
     @property
     def metric(self) -> str:
@@ -225,11 +224,6 @@ def read_results(run: Location) -> Results:
     check_results(run)
     best, model, evaluation = (run / name for name in ("search/best.json", "model/model.json", "evaluation.json"))
     weights = run / "model" / "weights.parquet"
-    named = (
-        *(f"search/{name}.parquet" for name in ("metrics", "curves", "feature_survival")),
-        *(f"regret/{name}.parquet" for name in ("regret", "slopes")),
-        "model/weights.parquet",
-    )
     return Results(
         run=read_validated(run / "run.json", RunRecord),
         best=read_validated(best, BestRecord) if best.is_file() else None,
@@ -242,7 +236,6 @@ def read_results(run: Location) -> Results:
         regret=_optional(run / "regret" / "regret.parquet", REGRET),
         slopes=_optional(run / "regret" / "slopes.parquet", SLOPES),
         weights=_table(weights, WEIGHTS) if weights.is_file() else None,
-        digests={name: digest_file(run / name) for name in named if (run / name).is_file()},
     )
 
 
@@ -374,16 +367,6 @@ def best_of_each(table: Iterable[LeaderboardRow]) -> list[LeaderboardRow]:
         if row.rank is not None:
             best.setdefault(row.algorithm, row)
     return list(best.values())
-
-
-def best_of_parts(table: Iterable[LeaderboardRow]) -> list[LeaderboardRow]:
-    """For each algorithm that was trained with several numbers of parts, the first ranked row of each, fewest first."""
-    best: dict[str, dict[int, LeaderboardRow]] = defaultdict(dict)
-    for row in table:
-        if row.rank is not None:
-            parts = parts_of(row.algorithm, row.parameters) if row.algorithm in ALGORITHMS else 1
-            best[row.algorithm].setdefault(parts, row)
-    return [own[count] for own in best.values() if len(own) > 1 for count in sorted(own)]
 
 
 def chosen_row(table: Iterable[LeaderboardRow]) -> LeaderboardRow | None:

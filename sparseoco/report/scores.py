@@ -15,10 +15,9 @@ from sparseoco.report.page import Tile
 from sparseoco.report.predictions import PredictionSet, read_prediction_sets
 from sparseoco.report.results import ModelRecord
 from sparseoco.report.svg import Plot, plot, render_page
-from sparseoco.scoring.distribution import OTHERS, PROBABILITY_BINS, read_distribution
-from sparseoco.scoring.kept import KeptDescription, kept_class, kept_model, read_kept
+from sparseoco.scoring.distribution import PROBABILITY_BINS, read_distribution
+from sparseoco.scoring.kept import KeptDescription, read_kept
 from sparseoco.scoring.manifest import ModelEntry, ScoreManifest, read_scores
-from sparseoco.scoring.options import ScoreOptions
 from sparseoco.storage.commit import commit_bytes, digest_file, read_validated
 from sparseoco.storage.locations import Location, location
 from sparseoco.training.models import DESCRIPTION
@@ -29,10 +28,9 @@ from sparseoco.training.models import DESCRIPTION
 
 BARS: Final = 64
 """Bars of a histogram, at most."""
-TAIL: Final = 0.0005
-"""Documents at either end that are drawn within the outermost bars."""
 GROUPS: Final = 6
 """Groups of a histogram; of more, the largest, and all others together."""
+OTHERS: Final = "all others"
 
 
 class Histogram(NamedTuple):
@@ -43,44 +41,30 @@ class Histogram(NamedTuple):
     edges : (bars + 1,) increasing.
     names : of the groups, the largest first.
     documents : (groups, bars) int64.
-    outside : documents beyond the edges, which are counted in the outermost bars.
     """
 
     edges: NDArray[np.float64]
     names: list[str]
     documents: NDArray[np.int64]
-    outside: int
 
 
-def histogram(table: pa.Table, key: str, *, probability: bool, border: float | None = None) -> Histogram:
+def histogram(table: pa.Table, key: str, *, probability: bool) -> Histogram:
     """The histogram of one column of scores, of at least one document, by the values of `key`.
 
-    That of probabilities goes from 0 to 1; that of other scores has the border, and all documents but the `TAIL`.
+    That of probabilities goes from 0 to 1; that of other scores has all documents.
     """
     bins = table.group_by([key, "lower", "upper"], use_threads=False).aggregate([("documents", "sum")])
     lower, documents = bins["lower"].to_numpy(), bins["documents_sum"].to_numpy()
     width = float(bins["upper"][0].as_py()) - float(lower[0])
     start = 0.0 if probability else float(lower.min())
     number = np.rint((lower - start) / width).astype(np.int64)
-    first, last = (0, PROBABILITY_BINS - 1) if probability else _central(number, documents)
-    if border is not None and not probability:
-        own = min(max(int((border - start) // width), 0), int(number.max()))
-        first, last = min(first, own), max(last, own)
-    merged = -(-(last - first + 1) // BARS)
-    bars = -(-(last - first + 1) // merged)
-    bar = np.clip((number - first) // merged, 0, bars - 1)
+    last = PROBABILITY_BINS - 1 if probability else int(number.max())
+    merged = -(-(last + 1) // BARS)
+    bars = -(-(last + 1) // merged)
     names, group = _groups(bins[key], documents)
     counts = np.zeros((len(names), bars), np.int64)
-    np.add.at(counts, (group, bar), documents)
-    edges = np.asarray(start + width * (first + merged * np.arange(bars + 1)), np.float64)
-    outside = (number < first) | (number >= first + merged * bars)
-    return Histogram(edges, names, counts, int(documents[outside].sum()))
-
-
-def _central(number: NDArray[np.int64], documents: NDArray[np.int64]) -> tuple[int, int]:
-    """The first and the last bin of those without `TAIL` of the documents at either end."""
-    share = np.cumsum(np.bincount(number, documents)) / documents.sum()
-    return int(np.searchsorted(share, TAIL, side="right")), int(np.searchsorted(share, 1 - TAIL))
+    np.add.at(counts, (group, number // merged), documents)
+    return Histogram(np.asarray(start + width * merged * np.arange(bars + 1), np.float64), names, counts)
 
 
 def _groups(values: pa.ChunkedArray, documents: NDArray[np.int64]) -> tuple[list[str], NDArray[np.int64]]:
@@ -88,8 +72,8 @@ def _groups(values: pa.ChunkedArray, documents: NDArray[np.int64]) -> tuple[list
     encoded = values.fill_null("").combine_chunks().dictionary_encode()
     names, code = encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
     sizes = np.bincount(code, documents, minlength=len(names))
-    order = sorted(range(len(names)), key=lambda k: (names[k] == OTHERS, -sizes[k], names[k]))
-    shown = order if len(order) <= GROUPS and OTHERS not in names else order[: GROUPS - 1]
+    order = sorted(range(len(names)), key=lambda k: (-sizes[k], names[k]))
+    shown = order if len(order) <= GROUPS else order[: GROUPS - 1]
     place = np.full(len(names), len(shown))
     place[shown] = np.arange(len(shown))
     return [names[k] for k in shown] + [OTHERS] * (len(order) > len(shown)), place[code]
@@ -213,32 +197,6 @@ class Selection(NamedTuple):
         return f"{percent(float(found.low))} to {percent(float(found.high))}"
 
 
-class Keeping(NamedTuple):
-    """The kept documents, the model that ranks them, and their class; numbers have none."""
-
-    kept: KeptDescription
-    model: ModelEntry
-    class_name: str | None
-
-    @classmethod
-    def of(cls, kept: KeptDescription, manifest: ScoreManifest) -> "Keeping":
-        """The kept documents of a folder of scores."""
-        options = ScoreOptions.model_validate(kept.asked)
-        model = kept_model(manifest.models, options)
-        return cls(kept, model, kept_class(model, options.keep_class))
-
-    @property
-    def share(self) -> float:
-        """The share of the documents that is kept."""
-        return self.kept.rows / self.kept.documents if self.kept.documents else 0.0
-
-    @property
-    def border(self) -> str:
-        """The border in words."""
-        words = "at least" if self.kept.included else "above"
-        return f"{self.kept.ranked_by} {words} {amount(self.kept.value)}"
-
-
 def write_scores_page(folder: Location) -> Location:
     """Write FOLDER/scores.html, unless it is up to date; returns its path.
 
@@ -251,17 +209,16 @@ def write_scores_page(folder: Location) -> Location:
     assert scores is not None
     kept = read_kept(folder)
     manifest, distribution = scores.manifest, read_distribution(folder)
-    keeping = None if kept is None else Keeping.of(kept, manifest)
-    main = _main_column(distribution, keeping, manifest)
+    main = _main_column(distribution, kept, manifest)
     key = "label" if manifest.labelled else "prediction"
-    promised = None if keeping is None else promise(keeping)
-    found = None if keeping is None or not manifest.labelled else outcome(main, keeping)
+    promised = None if kept is None else promise(kept, manifest.models[0])
+    found = None if kept is None or not manifest.labelled else outcome(main, kept)
     context = {
         "name": folder.name,
         "manifest": manifest,
-        "keeping": keeping,
-        "tiles": _tiles(manifest, keeping, found),
-        "plots": _plots(distribution, main, key, keeping, manifest),
+        "kept": kept,
+        "tiles": _tiles(manifest, kept, found),
+        "plots": _plots(distribution, main, key, kept, manifest),
         "key": key,
         "promise": promised,
         "outcome": found,
@@ -276,18 +233,18 @@ def write_scores_page(folder: Location) -> Location:
     return page
 
 
-def promise(keeping: Keeping) -> Selection | None:
+def promise(kept: KeptDescription, model: ModelEntry) -> Selection | None:
     """What the same share of the documents that the model's run did not learn from is; None if they are not known."""
-    folder = location(keeping.model.folder)
+    folder = location(model.folder)
     run, path = folder.parent, folder / DESCRIPTION
-    if keeping.class_name is None or not keeping.kept.documents or not (run / "run.json").exists():
+    if kept.class_name is None or not kept.documents or not (run / "run.json").exists():
         return None
-    if not path.exists() or digest_file(path) != keeping.model.sha256:
+    if not path.exists() or digest_file(path) != model.sha256:
         return None
-    classes = keeping.model.classes
-    wanted = classes.index(keeping.class_name)
+    classes = model.classes
+    wanted = classes.index(kept.class_name)
     sets = read_prediction_sets(run, read_validated(path, ModelRecord), classes, wanted)
-    return _best(sets[-1], wanted, keeping.kept) if sets else None
+    return _best(sets[-1], wanted, kept) if sets else None
 
 
 def _best(found: PredictionSet, wanted: int, kept: KeptDescription) -> Selection:
@@ -299,23 +256,21 @@ def _best(found: PredictionSet, wanted: int, kept: KeptDescription) -> Selection
     return Selection(f"{found.name} documents of the run", found.rows, int(truth.sum()), int(chosen.sum()), hits)
 
 
-def outcome(main: pa.Table, keeping: Keeping) -> Selection | None:
+def outcome(main: pa.Table, kept: KeptDescription) -> Selection | None:
     """What is kept of the scored documents with labels, from the distribution of one score; None if there are none."""
     rows = [row for row in documents_by(main, "label") if row["label"] is not None]
-    if keeping.class_name is None or not rows:
+    if kept.class_name is None or not rows:
         return None
-    wanted = [row for row in rows if row["label"] == keeping.class_name]
-    documents, kept = (sum(row[name] for row in rows) for name in ("documents", "kept"))
+    wanted = [row for row in rows if row["label"] == kept.class_name]
+    documents, chosen = (sum(row[name] for row in rows) for name in ("documents", "kept"))
     right, hits = (sum(row[name] for row in wanted) for name in ("documents", "kept"))
-    return Selection("scored documents with labels", documents, right, kept, hits)
+    return Selection("scored documents with labels", documents, right, chosen, hits)
 
 
-def _main_column(distribution: pa.Table, keeping: Keeping | None, manifest: ScoreManifest) -> pa.Table:
+def _main_column(distribution: pa.Table, kept: KeptDescription | None, manifest: ScoreManifest) -> pa.Table:
     """The rows of the score that decides what is kept, or of the first one: they count every document once."""
-    if keeping is not None:
-        return _column(distribution, keeping.model.name, keeping.kept.ranked_by)
-    first = distribution.slice(0, 1).to_pylist()
-    return _column(distribution, manifest.models[0].name, first[0]["column"] if first else "")
+    first = distribution["column"][0].as_py() if len(distribution) else ""
+    return _column(distribution, manifest.models[0].name, first if kept is None else kept.ranked_by)
 
 
 def _column(distribution: pa.Table, model: str, column: str) -> pa.Table:
@@ -323,7 +278,7 @@ def _column(distribution: pa.Table, model: str, column: str) -> pa.Table:
 
 
 def _plots(
-    distribution: pa.Table, main: pa.Table, key: str, keeping: Keeping | None, manifest: ScoreManifest
+    distribution: pa.Table, main: pa.Table, key: str, kept: KeptDescription | None, manifest: ScoreManifest
 ) -> list[Plot]:
     """The histograms: of the score that decides by class and by source, then of the other ones by class."""
     if not main.num_rows:
@@ -333,7 +288,7 @@ def _plots(
     own = main["model"][0].as_py(), main["column"][0].as_py()
     names.sort(key=lambda name: name != own)
     classes = sorted(name for name in distribution[key].unique().to_pylist() if name is not None)
-    border = None if keeping is None else keeping.kept.value
+    border = None if kept is None else kept.value
     plots = []
     for k, (model, column) in enumerate(names):
         title = capitalised(column)
@@ -351,21 +306,19 @@ def _plot(
 ) -> Plot:
     column = table["column"][0].as_py()
     probability = column.split(" of ")[0] in ("probability", "largest probability")
-    found = histogram(table, key, probability=probability, border=border)
+    found = histogram(table, key, probability=probability)
     if key == "source":
         named = [name for name in found.names if name != OTHERS]
         found = found._replace(names=[*short_names(named), *found.names[len(named) :]])
     colours = group_colours(found.names) if colours is None else colours
-    more = f" (outermost bars: with {plural(found.outside, 'document')} beyond them)" if found.outside else ""
     chart = histogram_figure(found, column, colours, border, probability=probability)
-    return plot(name, f"{title}{more}", chart)
+    return plot(name, title, chart)
 
 
-def _tiles(manifest: ScoreManifest, keeping: Keeping | None, found: Selection | None) -> list[Tile]:
+def _tiles(manifest: ScoreManifest, kept: KeptDescription | None, found: Selection | None) -> list[Tile]:
     tiles = [Tile(integer(manifest.rows), "documents scored")]
-    if keeping is not None:
-        kept = keeping.kept
-        tiles.append(Tile(integer(kept.rows), f"documents kept, {percent(keeping.share)}"))
+    if kept is not None:
+        tiles.append(Tile(integer(kept.rows), f"documents kept, {percent(kept.share)}"))
     if found is not None and found.precision is not None:
         tiles += [
             Tile(percent(found.precision), "precision among the kept documents"),

@@ -1,4 +1,4 @@
-"""Figures in SVG, heat maps, and the template of pages."""
+"""Figures in SVG, and the template of pages."""
 
 import math
 import re
@@ -12,7 +12,7 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from sparseoco.core import formatting
-from sparseoco.report.charts import STROKES, Axis, Chart, HeatMap, Level, Series
+from sparseoco.report.charts import STROKES, Axis, Chart, Level, Series
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Draw charts as inline SVG: no script is needed to see them, and equal charts give equal bytes.
@@ -46,7 +46,7 @@ def element(name: str, *content: Any, **attributes: Any) -> Markup:
 
 
 def draw_chart(chart: Chart, name: str, title: str) -> Markup:
-    """A chart as HTML: its legend, then its SVG element."""
+    """A chart as HTML, of the id `figure-NAME`: its legend, then its SVG element."""
     left = 34 + max(12.0, *(CHARACTER * len(text) for _, text in chart.y.ticks), 0.0)
     frame = _Frame(chart, left, 10.0, chart.width - left - 14.0, chart.height - 10.0 - 46.0)
     keys = _keys(chart.series)
@@ -56,41 +56,29 @@ def draw_chart(chart: Chart, name: str, title: str) -> Markup:
         "svg", _levels(frame), *drawn, x=x, y=y, width=width, height=height, viewBox=f"{x} {y} {width} {height}"
     )
     body = Markup("").join((_axes(frame), clip, element("circle", class_="at", r=6), _level_names(frame)))
-    return figure(name, title, _description(chart), chart.width, chart.height, body, _legend(chart.series, keys))
-
-
-def figure(
-    name: str, title: str, description: str, width: float, height: float, body: Markup, legend: Markup
-) -> Markup:
-    """The element of a figure: the id is `figure-NAME`."""
-    least, about = min(width, max(NARROWEST, 0.68 * width)), f"about-{name}"
+    least, about = min(chart.width, max(NARROWEST, 0.68 * chart.width)), f"about-{name}"
     drawing = element(
         "svg",
-        element("desc", clean(description), id=about),
+        element("desc", clean(_description(chart)), id=about),
         body,
-        viewBox=f"0 0 {short(width)} {short(height)}",
-        style=f"max-width:{short(width)}px;min-width:{short(least)}px",
+        viewBox=f"0 0 {chart.width} {chart.height}",
+        style=f"max-width:{chart.width}px;min-width:{short(least)}px",
         role="img",
         aria_label=clean(title),
         aria_describedby=about,
     )
     plot = element("div", drawing, class_="plot", tabindex="0")
+    legend = _legend(chart.series, keys)
     return element("figure", legend, plot, class_="chart", id=f"figure-{name}") + Markup("\n")
 
 
 def _description(chart: Chart) -> str:
-    """The axes, and the ends of every line or the range of other points, for readers who do not see the chart."""
+    """The axes, and the range of every series, for readers who do not see the chart."""
     parts = [f"{chart.y.label} against {chart.x.label}."]
     for own in chart.series:
-        points = [(x, y) for x, y in zip(own.x, own.y, strict=True) if y is not None]
-        if not own.name or not points:
-            continue
-        (x, y), (x_end, y_end) = points[0], points[-1]
-        if own.dash:
-            parts.append(f"{own.name}: {y:.3g} at {x:.4g}, {y_end:.3g} at {x_end:.4g}.")
-        else:
-            values = [y for _, y in points]
-            parts.append(f"{own.name}: {len(points)} points from {min(values):.3g} to {max(values):.3g}.")
+        values = [y for y in own.y if y is not None]
+        if own.name and values:
+            parts.append(f"{own.name}: {len(values)} points from {min(values):.3g} to {max(values):.3g}.")
     return " ".join([*parts, *(f"{level.name}." for level in _named_levels(chart))])
 
 
@@ -141,13 +129,6 @@ def _text(x: float, y: float, text: str, anchor: str, class_: str = "") -> Marku
     return element("text", clean(text), **named, x=x, y=y, text_anchor=anchor)
 
 
-def _side(y: float, text: str) -> Markup:
-    """The name of the vertical axis."""
-    return element(
-        "text", clean(text), class_="name", transform=f"translate(13 {short(y)}) rotate(-90)", text_anchor="middle"
-    )
-
-
 def _axes(frame: _Frame) -> Markup:
     """Grid, axes, ticks and labels."""
     x, y = frame.chart.x, frame.chart.y
@@ -165,7 +146,13 @@ def _axes(frame: _Frame) -> Markup:
             element("path", class_="axis", d=f"M{left} {top}V{low}H{short(right)}{marks}"),
             element("g", *ticks, class_="ticks") if ticks else Markup('<g class="ticks"></g>'),
             _text(frame.left + frame.width / 2, bottom + 40, x.label, "middle", "name"),
-            _side(frame.top + frame.height / 2, y.label),
+            element(
+                "text",
+                clean(y.label),
+                class_="name",
+                transform=f"translate(13 {short(frame.top + frame.height / 2)}) rotate(-90)",
+                text_anchor="middle",
+            ),
         )
     )
 
@@ -296,13 +283,6 @@ def _marker(shape: str, size: float) -> str:
         return f"m0 -{d}l{d} {short(r * 2.2)}h-{short(r * 2.5)}z"
     if shape == "cross":
         return f"m-{d} 0h{short(r * 2.5)}m-{d} -{d}v{short(r * 2.5)}"
-    if shape == "x":
-        return f"m-{s} -{s}l{t} {t}m0 -{t}l-{t} {t}"
-    if shape == "star":
-        corners = [((1.5 if k % 2 == 0 else 0.62) * r * math.sin(k * math.pi / 5), k) for k in range(10)]
-        points = [(x, -(1.5 if k % 2 == 0 else 0.62) * r * math.cos(k * math.pi / 5)) for x, k in corners]
-        moves = [(b[0] - a[0], b[1] - a[1]) for a, b in zip([(0.0, 0.0), *points], points, strict=False)]
-        return "m{} {}".format(*map(short, moves[0])) + "".join(f"l{short(x)} {short(y)}" for x, y in moves[1:]) + "z"
     return f"m-{short(r)} 0a{short(r)} {short(r)} 0 1 0 {short(2 * r)} 0a{short(r)} {short(r)} 0 1 0 -{short(2 * r)} 0z"
 
 
@@ -324,91 +304,6 @@ def _swatch(own: Series) -> Markup:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Draw a matrix of counts by class as inline SVG, for two classes or for hundreds.
-
-
-LABELLED: Final = 40
-"""Classes up to which each has its name."""
-NUMBERED: Final = 12
-"""Classes up to which cells have their numbers."""
-LEVELS: Final = 8
-"""Shades."""
-
-
-def draw_heat_map(chart: HeatMap, name: str, title: str) -> Markup:
-    """Cells as horizontal strokes, one path for each shade: a matrix of 200 classes stays small."""
-    size = len(chart.names)
-    named = size <= LABELLED
-    names = [clean(text if len(text) <= 24 else text[:23] + "…") for text in chart.names]
-    longest = max((len(text) for text in names), default=1)
-    left = 34 + (CHARACTER * longest if named else 12.0)
-    above = 26 + (12.0 + CHARACTER * longest * 0.75 if named else 0.0)
-    cell = min(max(440.0 / max(size, 1), 3.0), 68.0) if named else 700.0 / size
-    side = cell * size
-    right = CHARACTER * longest * 0.75 if named else 0.0
-    width, height = left + side + right + 10, above + side + 10
-    parts = [_side(above + side / 2, chart.rows), _text(left + side / 2, 14, chart.columns, "middle", "name")]
-    if named:
-        ticks = []
-        for k, text in enumerate(names):
-            centre = cell * (k + 0.5)
-            turned = f"translate({short(left + centre + 3)} {short(above - 6)}) rotate(-45)"
-            ticks += [_text(left - 7, above + centre + 4, text, "end"), element("text", text, transform=turned)]
-        parts.append(element("g", *ticks, class_="ticks"))
-    box = {"x": left, "y": above, "width": side, "height": side, "viewBox": f"0 0 {size} {size}"}
-    length = short(side)
-    parts += [
-        element("svg", _cells(chart), class_="cells", **box),
-        element("path", class_="frame", d=f"M{short(left)} {short(above)}h{length}v{length}h-{length}z"),
-    ]
-    if size <= NUMBERED:
-        parts += [
-            _text(left + cell * (j + 0.5), above + cell * (i + 0.5) + 4, f"{count:,}", "middle", "count")
-            for i, row in enumerate(chart.counts)
-            for j, count in enumerate(row)
-            if count
-        ]
-    script = {"data_cell": f"{cell:.4f}", "data_names": "\t".join(map(clean, chart.names))}
-    parts += [
-        element("rect", class_="at", width=cell, height=cell),
-        element("g", class_="matrix", data_left=left, data_top=above, **script, data_counts=_sparse(chart)),
-    ]
-    total, right = sum(map(sum, chart.counts)), sum(row[k] for k, row in enumerate(chart.counts))
-    description = (
-        f"{total:,} documents of {size} classes by {chart.rows} and {chart.columns}; {right:,} on the diagonal."
-    )
-    return figure(name, title, description, width, height, Markup("").join(parts), Markup(""))
-
-
-def _sparse(chart: HeatMap) -> str:
-    """Rows separated by semicolons, of column:count; the script reads it."""
-    return ";".join(" ".join(f"{j}:{count}" for j, count in enumerate(row) if count) for row in chart.counts)
-
-
-def _shade(count: int, total: int) -> int:
-    """1 for the palest shade to `LEVELS`: by the root of the share, so that few errors are seen."""
-    return max(1, math.ceil(LEVELS * math.sqrt(count / total)))
-
-
-def _cells(chart: HeatMap) -> Markup:
-    """A path for each shade of right and wrong cells."""
-    runs: dict[tuple[str, int], list[str]] = {}
-    for i, row in enumerate(chart.counts):
-        total = sum(row)
-        start = 0
-        shades = [(("right" if i == j else "wrong"), _shade(c, total)) if c else None for j, c in enumerate(row)]
-        for j in range(1, len(shades) + 1):
-            if j == len(shades) or shades[j] != shades[start]:
-                key = shades[start]
-                if key is not None:
-                    runs.setdefault(key, []).append(f"M{start} {i}.5h{j - start}")
-                start = j
-    return Markup("").join(
-        element("path", class_=f"{kind} l{shade}", d="".join(moves)) for (kind, shade), moves in sorted(runs.items())
-    )
-
-
-# ----------------------------------------------------------------------------------------------------------------------
 # What all pages share: templates, and figures drawn for them.
 
 
@@ -422,13 +317,12 @@ class Plot(NamedTuple):
     html: Markup
 
 
-def plot(name: str, title: str, chart: Chart | HeatMap) -> Plot:
+def plot(name: str, title: str, chart: Chart) -> Plot:
     """A chart drawn for a template; `name` is unique on its page."""
-    draw = draw_heat_map(chart, name, title) if isinstance(chart, HeatMap) else draw_chart(chart, name, title)
-    return Plot(title, draw)
+    return Plot(title, draw_chart(chart, name, title))
 
 
-def draw_plots(charts: Mapping[str, tuple[str, Chart | HeatMap] | None]) -> dict[str, Plot | None]:
+def draw_plots(charts: Mapping[str, tuple[str, Chart] | None]) -> dict[str, Plot | None]:
     """Charts with their titles, by name, drawn for a template; None for those that a page does without."""
     return {name: None if titled is None else plot(name, *titled) for name, titled in charts.items()}
 

@@ -10,9 +10,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from sparseoco.core.errors import DamagedError
-from sparseoco.scoring.kept import KeptDescription, Ranking, class_ranking, kept_class, kept_model
-from sparseoco.scoring.manifest import Listed, ModelEntry, PartEntry, PartTable, ScoreManifest
-from sparseoco.scoring.options import ScoreOptions
+from sparseoco.scoring.kept import KeptDescription, Ranking, class_ranking
+from sparseoco.scoring.manifest import Listed, ModelEntry, PartEntry, ScoreManifest
 from sparseoco.scoring.parts import PARTS, column_prefix, over_parts, read_part
 from sparseoco.storage.commit import digest_value
 from sparseoco.storage.locations import Location, location
@@ -99,25 +98,6 @@ def merge_counts(counts: Sequence[BinCounts]) -> BinCounts:
     return BinCounts(scale + shift, _added(_coarser(table, shift)) if shift else table)
 
 
-class RunningCounts:
-    """The sum of any number of counts, of which few are in memory at a time."""
-
-    def __init__(self) -> None:
-        self._pending: list[BinCounts] = []
-
-    def add(self, counts: BinCounts) -> None:
-        """Add counts to the sum."""
-        self._pending.append(counts)
-        # The sum is made again when it could at least double: the work is linear in all counts.
-        first, *others = self._pending
-        if sum(own.table.num_rows for own in others) > first.table.num_rows:
-            self._pending = [merge_counts(self._pending)]
-
-    def total(self) -> BinCounts | None:
-        """The sum, None if there were no counts."""
-        return merge_counts(self._pending) if self._pending else None
-
-
 def _floor(values: NDArray[np.float64], scale: int) -> NDArray[np.int64]:
     """floor(value / 2^scale), also where the quotient underflows."""
     numbers = np.floor(np.ldexp(values, -scale))
@@ -145,7 +125,7 @@ def _added(table: pa.Table) -> pa.Table:
 # FOLDER/distribution.parquet
 #
 # model, column  string, the model, and the score in words, such as `probability of spam`
-# source         string, path of the input; `all others` for those beyond the `MAX_SOURCES` with the most documents
+# source         string, path of the input
 # prediction     string, predicted class; of label sets, whether the shown class is predicted; null for numbers
 # label          string, likewise, if documents were scored with their labels; otherwise null
 # lower, upper   float64, bounds of a bin: lower <= score < upper, except that a probability of 1 is in the last bin
@@ -171,9 +151,8 @@ DISTRIBUTION_SCHEMA: Final = pa.schema(
         "kept": pa.int64(),
     }
 )
-MAX_SOURCES: Final = 1000
-OTHERS: Final = "all others"
-"""The name of all other sources."""
+TOGETHER: Final = 64
+"""Counts of tasks that are summed together: all are not in memory."""
 _INPUTS: Final = b"sparseoco"
 """The key of the metadata: the digests of what was counted, as JSON."""
 
@@ -230,15 +209,13 @@ class ShownScore(NamedTuple):
 
 def shown_scores(manifest: ScoreManifest, kept: KeptDescription | None) -> list[ShownScore]:
     """The scores whose distribution is counted."""
-    options = ScoreOptions() if kept is None else ScoreOptions.model_validate(kept.asked)
-    chosen = None if kept is None else kept_model(manifest.models, options)
-    wanted = None if chosen is None else kept_class(chosen, options.keep_class)
+    wanted = None if kept is None else kept.class_name
     scores = []
     for model in manifest.models:
         name = wanted if wanted in model.classes else model.positive_class
         shown = _shown_score(manifest, model, name)
         scores.append(shown)
-        if kept is not None and model == chosen and (kept.ranking,) != shown.rankings:
+        if kept is not None and model == manifest.models[0] and (kept.ranking,) != shown.rankings:
             probability = model.probabilities and kept.ranked_by.startswith("probability")
             scores.append(shown._replace(name=kept.ranked_by, rankings=(kept.ranking,), probability=probability))
     return scores
@@ -264,32 +241,20 @@ def write_distribution(job: TextJob, scores: Listed, kept: KeptDescription | Non
     if _counted(path) == inputs:
         return
     shown = shown_scores(manifest, kept)
-    totals = [RunningCounts() for _ in shown]
-    parts, sources = _of_largest_sources(scores)
-    for found in over_parts(job, parts, "distribution", count_scores, shown, kept, manifest.labelled):
+    totals: list[list[BinCounts]] = [[] for _ in shown]
+    sources = scores.sources.table["path"]
+    for found in over_parts(job, scores.parts, "distribution", count_scores, shown, kept, manifest.labelled):
         for total, counts in zip(totals, found, strict=False):  # nothing is found in parts without documents
-            total.add(counts)
+            total.append(counts)
+            if len(total) == TOGETHER:
+                total[:] = [merge_counts(total)]
     tables = [
-        _described(score, counts, sources, selected=kept is not None)
-        for score, counts in zip(shown, [total.total() for total in totals], strict=True)
-        if counts is not None
+        _described(score, merge_counts(total), sources, selected=kept is not None)
+        for score, total in zip(shown, totals, strict=True)
+        if total
     ]
     table = pa.concat_tables([DISTRIBUTION_SCHEMA.empty_table(), *tables])
     write_parquet(path, table.replace_schema_metadata({_INPUTS: json.dumps(inputs).encode()}))
-
-
-def _of_largest_sources(scores: Listed) -> tuple[PartTable, pa.Array]:
-    """The parts, by the positions of their sources in an array of names, in which all but the largest are one."""
-    rows = scores.sources.column("rows")
-    order = np.argsort(-rows, kind="stable")
-    place = np.full(rows.size, min(rows.size, MAX_SOURCES))
-    chosen = np.sort(order[:MAX_SOURCES])
-    place[chosen] = np.arange(chosen.size)
-    names = scores.sources.table["path"].take(pa.array(chosen)).to_pylist()
-    table = scores.parts.table
-    sources = pa.array(place[scores.parts.column("source")], pa.int64())
-    parts = table.set_column(table.column_names.index("source"), "source", sources)
-    return PartTable(parts), pa.array([*names, OTHERS], pa.string())
 
 
 def read_distribution(folder: Location) -> pa.Table:
@@ -334,7 +299,7 @@ def _count(score: ShownScore, table: pa.Table, source: int, kept: NDArray[np.boo
     return count_bins(score.values(table), source, predictions, labels, kept, probability=score.probability)
 
 
-def _described(score: ShownScore, counts: BinCounts, sources: pa.Array, *, selected: bool) -> pa.Table:
+def _described(score: ShownScore, counts: BinCounts, sources: pa.ChunkedArray, *, selected: bool) -> pa.Table:
     """Counts as rows of the file, in the order of sources, classes and bins."""
     table = counts.table.sort_by([(name, "ascending") for name in KEYS])
     lower, upper = bin_bounds(table["bin"].to_numpy(), counts.scale, probability=score.probability)

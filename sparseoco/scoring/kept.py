@@ -1,6 +1,7 @@
 """Which documents are kept, and writing them in their format."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,19 +39,14 @@ from sparseoco.training.decisions import class_columns
 # ----------------------------------------------------------------------------------------------------------------------
 # The documents to keep: those whose score is at or above a border, an exact quantile of all scores.
 #
-# Scores become integers of the same order. A first pass of tasks counts how often the first 16 bits have each value, a
-# sketch of the distribution, which shows between which values the border lies. A second pass counts the scores between
-# them one by one; if they are too many, it is one more digit of 16 bits first. Documents that equal the border are
-# kept.
+# Scores become integers of the same order, of four digits of 16 bits. A pass of tasks over all scores counts how often
+# each value of a digit occurs among those with the digits before it, which shows the next digit of the border.
+# Documents that equal the border are kept.
 
 
 DIGIT_BITS = 16
 BITS = 64
-MAX_VALUES = 1 << 20  # that are counted one by one: of a few megabytes
 _SIGN = np.uint64(1 << 63)
-
-Counts = tuple[NDArray[np.uint64], NDArray[np.int64]]
-"""Digits that occur, increasing, and how often."""
 
 
 class Ranking(Record):
@@ -63,11 +59,14 @@ class Ranking(Record):
         v, −v or 1 − v: margins and probabilities are of the second of two classes.
     ranked_by : str
         What the value is, in words.
+    class_name : str or None
+        Its class; None for numbers.
     """
 
     column: str
     of: str
     ranked_by: str
+    class_name: str | None = None
 
     def values(self, column: pa.ChunkedArray) -> NDArray[np.float64]:
         """The values of documents, to compare them; −∞ for margins that are not a number, such as ∞ − ∞."""
@@ -103,15 +102,16 @@ class Border(Record):
 
 
 def ranking(models: Sequence[ModelEntry], options: ScoreOptions) -> Ranking:
-    """The order by which the options keep documents.
+    """The order by which the options keep documents, by the first model.
 
     By the margin, or, of one of many classes, by its probability, if the model has them; above a limit, by the
     probability.
 
-    Raises `InputError` for a class or a model that is not there, or missing.
+    Raises `InputError` for a class that is not there, or missing.
     """
-    model = kept_model(models, options)
-    by_probability = model.probabilities and (options.keep_above is not None or _is_joint(model))
+    model = models[0]
+    joint = model.outputs > 1 and not model.label_sets  # margins of a class are comparable within a document only
+    by_probability = model.probabilities and (options.keep_above is not None or joint)
     kind = "probability" if by_probability else "margin"
     return class_ranking(models, model, kind, kept_class(model, options.keep_class))
 
@@ -126,23 +126,7 @@ def class_ranking(models: Sequence[ModelEntry], model: ModelEntry, kind: str, na
         column = class_columns(kind, [name], 2)[0]
     elif name != model.classes[1]:
         of = "complement" if kind == "probability" else "negative"
-    return Ranking(column=prefix + column, of=of, ranked_by=f"{kind} of {name}")
-
-
-def _is_joint(model: ModelEntry) -> bool:
-    """Whether the margins of a class are comparable only with those of the other classes of the same document."""
-    return model.outputs > 1 and not model.label_sets
-
-
-def kept_model(models: Sequence[ModelEntry], options: ScoreOptions) -> ModelEntry:
-    """The model whose scores decide what is kept. Raises `InputError` if it is not there."""
-    name = options.keep_model
-    names = [model.name for model in models]
-    if name is None:
-        return models[0]
-    if name not in names:
-        raise InputError(f"keep_model: there is no model {name}; {not_one_of(name, names)}.", code="invalid-option")
-    return models[names.index(name)]
+    return Ranking(column=prefix + column, of=of, ranked_by=f"{kind} of {name}", class_name=name)
 
 
 def kept_class(model: ModelEntry, name: str | None) -> str | None:
@@ -177,17 +161,16 @@ def key_value(key: int) -> float:
     return float(np.uint64(bits).view(np.float64))
 
 
-def count_digits(values: NDArray[np.float64], prefix: int, known: int, bits: int) -> Counts:
-    """How often the `bits` after the first `known` ones have each value, in keys whose first bits are `prefix`."""
+def count_digits(values: NDArray[np.float64], prefix: int, known: int) -> NDArray[np.int64]:
+    """How often the digit after the first `known` bits has each value, in keys whose first bits are `prefix`."""
     keys = ordered_keys(values)
     if known:
         keys = keys[keys >> np.uint64(BITS - known) == np.uint64(prefix)]
-    digits = keys >> np.uint64(BITS - known - bits) & np.uint64((1 << bits) - 1)
-    found, counts = np.unique(digits, return_counts=True)
-    return found, counts.astype(np.int64)
+    digits = keys >> np.uint64(BITS - known - DIGIT_BITS) & np.uint64((1 << DIGIT_BITS) - 1)
+    return np.bincount(digits.astype(np.int64), minlength=1 << DIGIT_BITS)
 
 
-def find_border(rows: int, count: Callable[[int, int, int], Iterable[Counts]]) -> Border:
+def find_border(rows: int, count: Callable[[int, int], Iterable[NDArray[np.int64]]]) -> Border:
     """The border of the best `rows` documents.
 
     Parameters
@@ -195,31 +178,17 @@ def find_border(rows: int, count: Callable[[int, int, int], Iterable[Counts]]) -
     rows : int
         At least 1, and at most all documents.
     count : callable
-        The `count_digits` (prefix, known, bits) of all documents, in pieces.
+        The `count_digits` (prefix, known) of all documents, in pieces.
     """
-    prefix = known = above = 0
-    bits = DIGIT_BITS
-    while True:
-        digits, counts = _sum(count(prefix, known, bits))
+    prefix = above = ties = 0
+    for known in range(0, BITS, DIGIT_BITS):
+        counts = reduce(np.add, count(prefix, known))
         at_least = above + np.cumsum(counts[::-1])[::-1]
-        chosen = int(np.flatnonzero(at_least >= rows)[-1])
-        ties = int(counts[chosen])
-        above = int(at_least[chosen]) - ties
-        prefix, known = prefix << bits | int(digits[chosen]), known + bits
-        if known == BITS:
-            return Border(value=key_value(prefix), included=True, rows=above + ties, ties=ties)
-        bits = BITS - known if ties <= MAX_VALUES else DIGIT_BITS
-
-
-def _sum(pieces: Iterable[Counts]) -> Counts:
-    """The counts of all pieces."""
-    digits, counts = np.empty(0, np.uint64), np.empty(0, np.int64)
-    for more, numbers in pieces:
-        digits, place = np.unique(np.concatenate([digits, more]), return_inverse=True)
-        summed = np.zeros(digits.size, np.int64)
-        np.add.at(summed, place, np.concatenate([counts, numbers]))
-        counts = summed
-    return digits, counts
+        digit = int(np.flatnonzero(at_least >= rows)[-1])
+        ties = int(counts[digit])
+        above = int(at_least[digit]) - ties
+        prefix = prefix << DIGIT_BITS | digit
+    return Border(value=key_value(prefix), included=True, rows=above + ties, ties=ties)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -246,7 +215,12 @@ class KeptDescription(Ranking, Border):
     @property
     def ranking(self) -> Ranking:
         """The order alone."""
-        return Ranking(column=self.column, of=self.of, ranked_by=self.ranked_by)
+        return Ranking(**{name: getattr(self, name) for name in Ranking.model_fields})
+
+    @property
+    def share(self) -> float:
+        """The share of the documents that is kept."""
+        return self.rows / self.documents if self.documents else 0.0
 
 
 def read_kept(folder: Location) -> KeptDescription | None:
@@ -330,7 +304,7 @@ def remove_unlisted(out: Location) -> None:
 
 
 def _asked(options: ScoreOptions) -> dict[str, Any]:
-    return options.model_dump(mode="json", include={"keep_top", "keep_above", "keep_class", "keep_model", "keep_as"})
+    return options.model_dump(mode="json", include={"keep_top", "keep_above", "keep_class", "keep_as"})
 
 
 def _is_done(job: TextJob, scores: Listed, options: ScoreOptions) -> bool:
@@ -399,12 +373,6 @@ class Keeping(NamedTuple):
     def run(self, split: Split, content: Content | None) -> Kept:
         """Write the kept documents of a split."""
         memo, part = location(self.path(split)), self._part(split)
-        if not part.exists():
-            raise InputError(
-                f"{split.name} was scored by an earlier version, or a part of its scores is missing: set keep_as = "
-                f'"ids", or delete manifest.json in {self.out} and score all inputs again.',
-                code="missing-file",
-            )
         table = read_part(part, columns=["row", self.ranking.column])
         rows = table["row"].to_numpy()[self.border.keeps(self.ranking.values(table[self.ranking.column]))]
         entry = None
@@ -419,12 +387,9 @@ class Keeping(NamedTuple):
         """The kept documents of a split that were written. Raises `DamagedError` if their file is not as it was."""
         memo = location(self.path(split))
         found = read_json(memo)["entry"]
-        if not found:
-            return Kept(split, None, [], "")
-        entry = validated(memo, found, PartEntry)
-        path = location(self.out) / KEPT / entry.file
-        if not is_written(path.parent, entry):
-            raise damaged_scores(path)
+        entry = validated(memo, found, PartEntry) if found else None
+        if entry is not None and not is_written(location(self.out) / KEPT, entry):
+            raise damaged_scores(memo)
         return Kept(split, entry, [], "")
 
     def _part(self, split: Split) -> Location:
@@ -441,16 +406,16 @@ def _find_border(job: TextJob, scores: Listed, order: Ranking, options: ScoreOpt
         return Border(value=options.keep_above, included=False, rows=0, ties=0)
     assert options.keep_top is not None
 
-    def count(*digit: int) -> Iterator[Counts]:
+    def count(*digit: int) -> Iterator[NDArray[np.int64]]:
         return over_parts(job, scores.parts, "select", _count_digits, order, *digit)
 
     return find_border(kept_rows(options.keep_top, scores.manifest.rows), count)
 
 
-def _count_digits(out: str, parts: list[PartEntry], order: Ranking, prefix: int, known: int, bits: int) -> Counts:
+def _count_digits(out: str, parts: list[PartEntry], order: Ranking, prefix: int, known: int) -> NDArray[np.int64]:
     """The `count_digits` of some parts."""
     tables = [read_part(location(out) / PARTS / part.file, [order.column]) for part in parts]
-    return count_digits(order.values(pa.concat_tables(tables)[order.column]), prefix, known, bits)
+    return count_digits(order.values(pa.concat_tables(tables)[order.column]), prefix, known)
 
 
 def _keep_part_rows(out: str, parts: list[PartEntry], order: Ranking, border: Border) -> list[PartEntry]:

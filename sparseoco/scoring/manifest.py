@@ -79,11 +79,9 @@ class ScoreManifest(Record):
     sparseoco: str
     models: tuple[ModelEntry, ...]
     options: dict[str, Any]
-    """How documents are read; none for a store."""
+    """How documents are read."""
     labelled: bool
-    store: str | None = None
-    """The store whose documents they are; None for text."""
-    shard_bytes: int | None = Field(None, ge=1)
+    shard_bytes: int = Field(ge=1)
     rows: int = Field(ge=0)
     n_parts: int = Field(ge=0)
     part_segments: tuple[Segment, ...]
@@ -114,16 +112,17 @@ def read_scores(folder: Location) -> Listed | None:
     Raises `DamagedError` if a file is missing or corrupt: scoring again reuses the parts.
     """
     path = folder / MANIFEST
-    if not path.exists():
-        return None
-    manifest = read_validated(path, ScoreManifest)
+    return _listed(path, read_validated(path, ScoreManifest)) if path.exists() else None
+
+
+def _listed(path: Location, manifest: ScoreManifest) -> Listed:
     if manifest.schema_version != SCHEMA_VERSION:
         raise StorageError(
             f"{path} is of another version of sparseoco: score into a new folder.", code="format-version"
         )
     try:
-        parts = read_last(folder, manifest.part_segments, manifest.n_parts, PartTable.schema)
-        sources = read_last(folder, manifest.source_segments, manifest.n_sources, ScoredSourceTable.schema)
+        parts = read_last(path.parent, manifest.part_segments, manifest.n_parts, PartTable.schema)
+        sources = read_last(path.parent, manifest.source_segments, manifest.n_sources, ScoredSourceTable.schema)
     except StorageError as error:
         raise damaged_scores(path) from error
     return Listed(manifest, PartTable(parts), ScoredSourceTable(sources))
@@ -157,12 +156,13 @@ def add_parts(
     }
 
 
-def commit_scores(folder: Location, manifest: ScoreManifest) -> None:
+def commit_scores(folder: Location, manifest: ScoreManifest) -> Listed:
     """Make scores visible, and remove the lists that they no longer name."""
     commit_json(folder / MANIFEST, manifest.model_dump(mode="json"))
     entries = [*manifest.part_segments, *manifest.source_segments, *manifest.quarantine]
     for kind in ("parts", "sources", "quarantine"):
         remove_other_files(folder, {entry.file for entry in entries}, f"{kind}-*.parquet")
+    return _listed(folder / MANIFEST, manifest)
 
 
 def remove_other_files(folder: Location, names: Container[str], pattern: str = DIGEST_NAMES) -> None:

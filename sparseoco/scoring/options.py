@@ -8,7 +8,7 @@ from pydantic import Field, field_validator, model_validator
 
 from sparseoco.core.option_models import OptionModel
 
-_NUMBER = re.compile(r"([0-9.]{1,20}(?:e[-+]?[0-9]{1,2})?)\s*%?", re.IGNORECASE)  # others take long to compute
+_SHARE = re.compile(r"\s*(?:([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*%|([0-9]{1,18}))\s*")
 
 
 class ScoreOptions(OptionModel):
@@ -23,7 +23,8 @@ class ScoreOptions(OptionModel):
     labelled: bool = Field(False, description="Read the labels too: the page shows how many kept documents are right.")
     also: tuple[str, ...] = Field(
         (),
-        description="Further models, or NAME=MODEL, that score the same text and read the same fields.",
+        description="Further models, or NAME=MODEL, that score the same text and read the same fields; the model "
+        "itself decides which documents are kept.",
         examples=[["topic=runs/topics"]],
     )
     keep_top: str | None = Field(
@@ -41,11 +42,6 @@ class ScoreOptions(OptionModel):
         None,
         description="The class that kept documents should have; by default the positive one of two.",
         examples=["positive"],
-    )
-    keep_model: str | None = Field(
-        None,
-        description="The model, of several, whose scores decide what is kept; by default the first.",
-        examples=["topic"],
     )
     keep_as: Literal["documents", "ids"] = Field(
         "documents", description="Write kept documents in their input format, or only their rows of the scores."
@@ -70,7 +66,7 @@ class ScoreOptions(OptionModel):
     def _consistent(self) -> "ScoreOptions":
         if self.keep_top is not None and self.keep_above is not None:
             raise ValueError("keep_above: cannot be combined with keep_top")
-        for name in ("keep_class", "keep_model", "keep_as"):
+        for name in ("keep_class", "keep_as"):
             if not self.keeps and getattr(self, name) != type(self).model_fields[name].default:
                 raise ValueError(f"{name} says which documents are kept, or how: set keep_top or keep_above too")
         return self
@@ -83,20 +79,14 @@ class ScoreOptions(OptionModel):
 
 def kept_rows(keep_top: str, rows: int) -> int:
     """The number of documents that `keep_top` asks for: a share is rounded up. Raises `ValueError`."""
-    text = keep_top.strip()
-    number = _NUMBER.fullmatch(text)
-    try:
-        value = Fraction(number[1] if number else "")
-    except ValueError:
-        raise ValueError("must be a share such as 10% or 0.1, or a number of documents") from None
-    if text.endswith("%"):
-        value /= 100
-    elif value.denominator == 1 and "." not in text:
-        if value < 1:
-            raise ValueError("must be at least one document")
-        return min(int(value), rows)
-    elif value == 1:
-        raise ValueError("must be 1 for one document, or 100% for all")
-    if not 0 < value <= 1:
-        raise ValueError("must be a share above 0 and at most 1 (100%)")
-    return -int(-value * rows // 1)
+    found = _SHARE.fullmatch(keep_top)
+    if found is None:
+        raise ValueError("must be a share such as 10%, or a number of documents")
+    if found[2]:
+        number = int(found[2])
+    else:
+        share = Fraction(found[1]) / 100
+        number = -int(-share * rows // 1) if 0 < share <= 1 else 0
+    if number < 1:
+        raise ValueError("must be at least one document, or above 0% and at most 100%")
+    return min(number, rows)

@@ -4,9 +4,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import lru_cache
-from posixpath import splitext
 from threading import Lock
 from typing import Any, NamedTuple
 
@@ -16,18 +14,13 @@ from numpy.typing import NDArray
 
 from sparseoco.core.errors import DamagedError, InputError
 from sparseoco.scoring.manifest import ModelEntry, PartEntry, damaged_scores
-from sparseoco.scoring.options import ScoreOptions
 from sparseoco.storage.commit import digest_file, digest_value, read_bytes
 from sparseoco.storage.locations import Location, location
 from sparseoco.storage.tables import read_parquet_file, write_parquet
-from sparseoco.store.shards import Store, StoreReference, open_store, store_reference
 from sparseoco.text.documents import BadRow, CountedDocuments, Documents
-from sparseoco.text.formats import SUFFIXES
-from sparseoco.text.options import OF_FILES, TextOptions, changed_options
-from sparseoco.text.sources import COMPRESSIONS
+from sparseoco.text.options import OF_FILES, TextOptions
 from sparseoco.text.splits import Content, Split, read_split
 from sparseoco.text.tasks import TextJob
-from sparseoco.text.tokenizer import TokenizerOptions
 from sparseoco.training.decisions import class_columns, named_labels
 from sparseoco.training.models import DESCRIPTION, Model, find_model
 
@@ -107,19 +100,14 @@ class Scorer(NamedTuple):
     def columns(self, margins: NDArray[np.float64]) -> dict[str, pa.Array]:
         """The columns of documents with these margins, (documents, outputs)."""
         model = self.model
-        columns = {f"{self.prefix}prediction": self._predictions(margins)}
+        predicted = named_labels(model.labels(margins), model.classes) if model.classes else pa.array(margins[:, 0])
+        columns = {f"{self.prefix}prediction": predicted}
         columns |= zip(_column_names(model, "margin", self.prefix), _arrays(margins), strict=True)
         if model.has_probabilities:
             found = model.probabilities(margins)
             found = found[:, 1:] if model.outputs == 1 else found
             columns |= zip(_column_names(model, "probability", self.prefix), _arrays(found), strict=True)
         return columns
-
-    def _predictions(self, margins: NDArray[np.float64]) -> pa.Array:
-        model = self.model
-        if not model.classes:
-            return pa.array(margins[:, 0])
-        return named_labels(model.labels(margins), model.classes)
 
 
 def _column_names(model: Model | ModelEntry, kind: str, prefix: str) -> list[str]:
@@ -272,8 +260,10 @@ class Scoring(NamedTuple):
         return "score"
 
     def path(self, split: Split) -> str:
-        """The file of the part of a split."""
-        return str(_part_path(self.out, self.models, self.labelled, split.key))
+        """The file of the part of a split, named by all it depends on."""
+        names = [[model.name, model.sha256] for model in self.models]
+        key = digest_value([split.key, names, self.labelled])[:32]
+        return str(location(self.out) / PARTS / f"{key}.parquet")
 
     def run(self, split: Split, content: Content | None) -> Part:
         """Score a split."""
@@ -296,17 +286,8 @@ class Scoring(NamedTuple):
         return _part(split, path, table.num_rows, json.loads(table.schema.metadata[FACTS]))
 
 
-def _part_path(out: str, models: tuple[ModelEntry, ...], labelled: bool, *documents: Any) -> Location:
-    """The file of the scores of some documents, named by all it depends on."""
-    names = [[model.name, model.sha256] for model in models]
-    key = digest_value([*documents, names, labelled])[:32]
-    return location(out) / PARTS / f"{key}.parquet"
-
-
 def _part(split: Split, path: Location, rows: int, facts: dict[str, Any]) -> Part:
-    bad = [BadRow(*row) for row in facts["bad"]]
-    entry = part_entry(path, rows, split.source)
-    return Part(split, entry, bad, facts["multiline"], facts["missing"], facts["digest"])
+    return Part(split, part_entry(path, rows, split.source), **facts | {"bad": [BadRow(*row) for row in facts["bad"]]})
 
 
 def part_entry(path: Location, rows: int, source: int) -> PartEntry:
@@ -328,99 +309,11 @@ def read_part(path: Location, columns: Sequence[str] | None = None) -> pa.Table:
 
 
 def over_parts(
-    job: TextJob, parts: Sequence[Any], step: str, function: Callable[..., Any], *arguments: Any, batch: int = 0
+    job: TextJob, parts: Sequence[Any], step: str, function: Callable[..., Any], *arguments: Any
 ) -> Iterator[Any]:
     """The results of tasks `function(folder, parts, *arguments)` for a few parts each, in order, with progress."""
-    size = batch or BATCH
-    calls = (
-        (function, str(job.out), list(parts[first : first + size]), *arguments) for first in range(0, len(parts), size)
-    )
+    starts = range(0, len(parts), BATCH)
+    calls = ((function, str(job.out), list(parts[first : first + BATCH]), *arguments) for first in starts)
     for done, found in enumerate(job.tasks.in_order(calls, 4 * job.tasks.width), 1):
-        job.progress(step, min(done * size, len(parts)), len(parts))
+        job.progress(step, min(done * BATCH, len(parts)), len(parts))
         yield found
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Scores of a store, from its counts: its text is not read.
-
-
-SHARD_BATCH = 8  # shards of a task
-_FILES = frozenset(SUFFIXES) | frozenset(COMPRESSIONS)  # suffixes of inputs that are no folders
-
-
-def find_store(inputs: Sequence[str]) -> Store | None:
-    """The store that the inputs are, or None if they are text. Raises `InputError` for a store among other inputs."""
-    folders = [item for item in inputs if splitext(item)[1].lower() not in _FILES]  # a request for each
-    stores = [store for item in folders if (store := Store.find(location(item))) is not None]
-    if stores and len(inputs) > 1:
-        raise InputError(
-            f"{stores[0].folder} is a folder of shards: score it by itself, without other inputs.",
-            code="unsupported-combination",
-        )
-    return stores[0] if stores else None
-
-
-def check_store_options(store: Store, options: ScoreOptions, reading: Mapping[str, Any]) -> None:
-    """Raises `InputError` for an option of reading text, or one that a store has no columns or documents for."""
-    if options.columns:
-        raise InputError("columns: a store has no other columns of its inputs.", code="unsupported-combination")
-    if options.keeps and options.keep_as == "documents":
-        raise InputError(
-            f"{store.folder} has no documents to write: set keep_as to ids.", code="unsupported-combination"
-        )
-    given = [*changed_options(reading), *(["shard_bytes"] if options.shard_bytes is not None else [])]
-    if given:
-        raise InputError(
-            f"--{given[0].replace('_', '-')}: {store.folder} is a folder of shards, of which all documents are scored "
-            "as they were ingested: score the text itself, or leave the option out.",
-            code="unsupported-combination",
-        )
-
-
-def check_store(store: Store, models: Sequence[Model], *, labelled: bool) -> None:
-    """Raises `InputError` if the features of a store, or its classes, are not those that a model was trained on."""
-    names = ("fields", *TokenizerOptions.model_fields)
-    for model in models:
-        if labelled and (store.classes, store.manifest.labels.kind) != (model.classes, model.label_kind):
-            raise InputError(f"{store.folder} has other classes than {model.folder}.", code="unsupported-combination")
-        described = model.description["features"]
-        plain = model.text.plain()
-        same = all(store.manifest.options.get(name, plain[name]) == plain[name] for name in names)
-        if same and store.features_digest(described["count"]) == model.description["features_sha256"]:
-            continue
-        raise InputError(
-            f"{store.folder} has other features than {model.folder} was trained on: score the text itself.",
-            code="other-features",
-        )
-
-
-def score_store(job: TextJob, store: Store, models: tuple[ModelEntry, ...], *, labelled: bool) -> list[PartEntry]:
-    """Score all documents of a store; one part a shard. Raises `StorageError` for a shard that is corrupt."""
-    shards, source = range(store.n_shards), store_reference(store)
-    found = over_parts(job, shards, "score", _score_shards, source, models, labelled, batch=SHARD_BATCH)
-    return [entry for entries in found for entry in entries]
-
-
-def _score_shards(
-    out: str, shards: list[int], source: StoreReference, models: tuple[ModelEntry, ...], labelled: bool
-) -> list[PartEntry]:
-    return [_score_shard(open_store(source), shard, out, models, labelled) for shard in shards]
-
-
-def _score_shard(store: Store, shard: int, out: str, models: tuple[ModelEntry, ...], labelled: bool) -> PartEntry:
-    """The part of a shard; one that is not corrupt is reused."""
-    first = int(store.shards.row_offsets[shard])
-    path = _part_path(out, models, labelled, store.shards[shard].sha256, first)
-    if path.exists():
-        with suppress(DamagedError):  # it is written again
-            return part_entry(path, read_part(path).num_rows, 0)
-    rows = store.read(shard, ids=True)
-    n = len(rows.indptr) - 1
-    columns: dict[str, Any] = {"id": rows.ids, "row": pa.array(np.arange(first + 1, first + n + 1))}
-    if labelled:
-        labels = rows.labels.indicator(len(store.classes)) if store.is_multilabel else rows.labels
-        columns["label"] = named_labels(labels, store.classes)
-    for scorer in open_scorers(models):
-        columns |= scorer.columns(scorer.model.count_margins((rows.indptr, rows.indices, rows.counts)))
-    write_parquet(path, pa.table(columns))
-    return part_entry(path, n, 0)

@@ -13,18 +13,10 @@ from sparseoco import __version__
 from sparseoco.core.errors import InputError
 from sparseoco.core.logs import ProgressCallback, log_event, no_progress
 from sparseoco.scoring.distribution import write_distribution
-from sparseoco.scoring.kept import (
-    DESCRIPTION,
-    check_writable,
-    keep,
-    ranking,
-    read_kept,
-    remove_unlisted,
-)
+from sparseoco.scoring.kept import DESCRIPTION, check_writable, keep, ranking, read_kept, remove_unlisted
 from sparseoco.scoring.manifest import (
     Listed,
     ModelEntry,
-    PartEntry,
     ScoredSource,
     ScoreManifest,
     add_parts,
@@ -33,20 +25,10 @@ from sparseoco.scoring.manifest import (
     remove_other_files,
 )
 from sparseoco.scoring.options import ScoreOptions
-from sparseoco.scoring.parts import (
-    PARTS,
-    Scoring,
-    check_columns,
-    check_store,
-    check_store_options,
-    describe_model,
-    find_store,
-    reading_options,
-    score_store,
-)
+from sparseoco.scoring.parts import PARTS, Scoring, check_columns, describe_model, reading_options
 from sparseoco.storage.commit import remove_file
 from sparseoco.storage.locations import Location
-from sparseoco.store.shards import Store, write_quarantine
+from sparseoco.store.shards import write_quarantine
 from sparseoco.store.terms import add_files
 from sparseoco.text.array_files import clear_staging, staging_folder, starting_over
 from sparseoco.text.formats import UNLABELLED
@@ -104,19 +86,14 @@ def score(
     """
     described = [describe_model(entry) for entry in models]
     check_columns(models, options.columns, labelled=options.labelled)
-    store = find_store(inputs)
-    if store is None:
-        text = reading_options(described, reading, options.columns, labelled=options.labelled)
-    else:
-        text = TextOptions()
-        check_store_options(store, options, reading)
-    run = _Run(models, tuple(inputs), out.absolute(), options, text, tuple(reading), store)
+    text = reading_options(described, reading, options.columns, labelled=options.labelled)
+    run = _Run(models, tuple(inputs), out.absolute(), options, text, tuple(reading))
     with open_tasks(client, "A step of scoring failed") as tasks:
         return starting_over(out, "score", lambda: run(tasks, progress))
 
 
 class _Run(NamedTuple):
-    """Models, inputs and options of scoring into a folder; a store has no options of text. `given` names those set."""
+    """Models, inputs and options of scoring into a folder. `given` names the options of text that are set."""
 
     models: tuple[ModelEntry, ...]
     inputs: tuple[str, ...]
@@ -124,7 +101,6 @@ class _Run(NamedTuple):
     options: ScoreOptions
     text: TextOptions
     given: tuple[str, ...]
-    store: Store | None
 
     def __call__(self, tasks: Tasks, progress: ProgressCallback) -> ScoreManifest:
         """Score what is new, then keep documents of all that was scored."""
@@ -133,41 +109,29 @@ class _Run(NamedTuple):
         before = self._earlier()
         staging = staging_folder(self.out, local=tasks.on_machine)
         job = TextJob(self.out, staging, self.text, SHARD_BYTES, progress, tasks)
-        scores = self._score_texts(job, before) if self.store is None else self._score_store(job, self.store, before)
+        scores = self._score_texts(job, before)
         remove_unlisted(self.out)
         write_distribution(job, scores, read_kept(self.out))
         remove_other_files(self.out / PARTS, set(scores.parts.table["file"].to_pylist()))
         clear_staging(self.out)
         return scores.manifest
 
-    @property
-    def _text_options(self) -> dict[str, Any]:
-        """The options with which documents are read: none of a store."""
-        return self.text.plain() if self.store is None else {}
-
     def _earlier(self) -> Listed | None:
         """What the folder has, unless it is to be replaced. Raises `InputError` if it is of other models or options."""
         found = read_scores(self.out)
         if found is None:
             return None
-        defaults = TextOptions().plain() | {"carried": []}
-        before, now = defaults | found.manifest.options, defaults | self._text_options
-        changed = {name for name in defaults if before[name] != now[name]} - PER_INGEST
-        names = {"columns" if name == "carried" else name for name in changed}
-        models = [(model.name, model.sha256) for model in found.manifest.models]
-        names |= {"labelled"} if found.manifest.labelled != self.options.labelled else set()
-        names |= {"models"} if models != [(model.name, model.sha256) for model in self.models] else set()
-        other = found.manifest.store != (None if self.store is None else str(self.store.folder.absolute()))
-        if not names and not other:
+        before = _options(found.manifest.models, found.manifest.options, labelled=found.manifest.labelled)
+        now = _options(self.models, self.text.plain(), labelled=self.options.labelled)
+        names = {name for name in now if before[name] != now[name]} - PER_INGEST
+        if not names:
             return found
         if self.options.new_model == "replace":
             return None
-        if other:
-            path = found.sources[0].path
-            raise InputError(f"{self.out} has the scores of {path}: choose another folder.", code="options-changed")
+        changed = ", ".join(sorted(names)).replace("carried", "columns")
         raise InputError(
-            f"{self.out} has scores of another model or other options ({', '.join(sorted(names))}): choose another "
-            "folder, or replace them with --new-model replace.",
+            f"{self.out} has scores of another model or other options ({changed}): choose another folder, or replace "
+            "them with --new-model replace.",
             code="options-changed",
         )
 
@@ -191,7 +155,10 @@ class _Run(NamedTuple):
         work = Scoring(str(self.out), self.models, self.text, self.options.labelled)
         if new or before is None:
             before = self._score_sources(job, work, before, new)
-        self._keep(job, before, work if documents else None, sources)
+        if self.options.keeps:
+            keep(job, before, self.options, work if documents else None, sources)
+        else:
+            remove_file(self.out / DESCRIPTION)
         return before
 
     def _score_sources(self, job: TextJob, work: Scoring, before: Listed | None, sources: list[Source]) -> Listed:
@@ -222,52 +189,24 @@ class _Run(NamedTuple):
         earlier = None if before is None else before.manifest
         quarantine = (write_quarantine(self.out, bad),) if bad else ()
         check_sources(sources, self.text)
-        return self._commit(
-            earlier,
-            [part.entry for part in parts],
-            added,
+        entries = [part.entry for part in parts]
+        manifest = ScoreManifest(
+            sparseoco=__version__,
+            models=self.models,
+            options=self.text.plain(),
+            labelled=self.options.labelled,
+            rows=sum(rows) + (earlier.rows if earlier else 0),
             shard_bytes=job.shard_bytes,
             quarantined_rows=len(bad) + (earlier.quarantined_rows if earlier else 0),
             quarantine=add_files(self.out, "quarantine", earlier.quarantine if earlier else (), quarantine),
             multiline_rows=sum(part.multiline for part in parts) + (earlier.multiline_rows if earlier else 0),
             missing={name: n + (earlier.missing[name] if earlier else 0) for name, n in missing.items()},
+            **add_parts(self.out, earlier, entries, added),
         )
+        return commit_scores(self.out, manifest)
 
-    def _score_store(self, job: TextJob, store: Store, before: Listed | None) -> Listed:
-        """Score the documents of a store, all again if it has others than before: parts are reused."""
-        manifest = store.manifest
-        folder = str(store.folder.absolute())
-        check_store(store, [describe_model(entry) for entry in self.models], labelled=self.options.labelled)
-        if before is None or before.sources[0].sha256 != manifest.digest:
-            parts = score_store(job, store, self.models, labelled=self.options.labelled)
-            source = ScoredSource(
-                path=folder, bytes=manifest.bytes, modified_ns=None, sha256=manifest.digest, rows=manifest.rows, key=""
-            )
-            before = self._commit(None, parts, [source], store=folder)
-        self._keep(job, before)
-        return before
 
-    def _keep(self, job: TextJob, scores: Listed, work: Scoring | None = None, sources: Sequence[Source] = ()) -> None:
-        """Write the kept documents, if any are to be kept."""
-        if self.options.keeps:
-            keep(job, scores, self.options, work, sources)
-        else:
-            remove_file(self.out / DESCRIPTION)
-
-    def _commit(
-        self, before: ScoreManifest | None, parts: Sequence[PartEntry], sources: Sequence[ScoredSource], **facts: Any
-    ) -> Listed:
-        """Commit the manifest of earlier parts and these."""
-        manifest = ScoreManifest(
-            sparseoco=__version__,
-            models=self.models,
-            options=self._text_options,
-            labelled=self.options.labelled,
-            rows=sum(entry.rows for entry in parts) + (0 if before is None else before.rows),
-            **facts,
-            **add_parts(self.out, before, parts, sources),
-        )
-        commit_scores(self.out, manifest)
-        found = read_scores(self.out)
-        assert found is not None
-        return found
+def _options(models: Sequence[ModelEntry], text: Mapping[str, Any], *, labelled: bool) -> dict[str, Any]:
+    """What scores depend on besides the inputs."""
+    named = [(model.name, model.sha256) for model in models]
+    return TextOptions().plain() | {"carried": []} | dict(text) | {"labelled": labelled, "models": named}

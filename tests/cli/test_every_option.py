@@ -210,10 +210,6 @@ SCORE: Entries = {
         only(KEPT - SVMLIGHT, "--keep-class sea", among="--keep-top 1"),
         never(ALL, "--keep-class sea", "invalid-option"),
     ],
-    "--keep-model": [
-        only(KEPT - COUNTED, "--keep-model x", among="--keep-top 1 --also x={other}"),
-        never(ALL, "--keep-model x", "invalid-option"),
-    ],
     "--keep-as": [
         only(ALL, "--keep-as ids", among="--keep-top 2"),
         never(ALL, "--keep-as ids", "invalid-option"),
@@ -343,8 +339,7 @@ NIGHTLY |= {
     "--cluster": [only(ONE, "--cluster {cluster}")],
 }
 CORPUS = {"bytes": "3kB", "files": 2, "vocabulary": 500, "exponent": 1.5, "classes": 3, "seed": 1}
-PAPERS = {"repetitions": "stda", "draws": "stda", "panel": "stda", "rounds": "stda"}
-PAPERS |= {"domain": "stda", "methods": "caos"}
+PAPERS = dict.fromkeys(("repetitions", "draws", "rounds", "domain"), "stda")
 TABLE: dict[str, Entries] = {
     "demo": {"--out": Elsewhere(PLACE)},
     "init": {"--out": Elsewhere(PLACE), "--force": [only(ONE, "--force", first="")]},

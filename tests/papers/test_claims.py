@@ -51,7 +51,7 @@ def test_all_comparisons_of_a_page_share_the_level():
 def test_what_the_data_contradict_comes_first():
     evidence = {"Yes.": CLEAR, "Unknown.": NOISE, "No.": CONTRARY}
     tables = claims.judge([Finding(claim, "said", "here", "", (found,)) for claim, found in evidence.items()])
-    verdicts = [claim.verdict for claim in claims.grouped_claims(tables["claims"])]
+    verdicts = [claim.verdict for claim in claims.ordered_claims(tables["claims"])]
     assert verdicts == sorted(verdicts, key=claims.FIRST.index) == ["no", "undecided", "yes"]
 
 
@@ -59,7 +59,7 @@ def test_claims_of_our_own_are_known_and_come_last():
     rows = claims.judge([Finding("A.", OWN, "here", "", (True,)), Finding("B.", "Table 1", "here", "", (True,))])[
         "claims"
     ]
-    assert [(claim.text, claim.ours) for claim in claims.grouped_claims(rows)] == [("B.", False), ("A.", True)]
+    assert [(claim.text, claim.ours) for claim in claims.ordered_claims(rows)] == [("B.", False), ("A.", True)]
 
 
 def test_a_comparison_is_shown_with_its_interval_margin_and_pairs():

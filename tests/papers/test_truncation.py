@@ -1,21 +1,40 @@
 """The experiments of STDA and SGFT on small data: the protocol, tables, claims and the page."""
 
 import json
-import math
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from sparseoco.execution.clusters import ClusterOptions
 from sparseoco.papers import sources as documents
-from sparseoco.papers.claims import Finding, Pair
-from sparseoco.papers.rows import column, select
-from sparseoco.papers.truncation import trials
-from sparseoco.papers.truncation.claims import MEAN, SGFT_TABLES, STDA_INF, STDA_TABLES, error_at, with_mean
-from sparseoco.papers.truncation.experiment import sgft_curves, stda_curves
-from sparseoco.papers.truncation.trials import RULES, Trial, TunedMethod, group_cells, held_out_folds, learn
+from sparseoco.papers.claims import IN_PART, NO, UNDECIDED, YES, Finding, Pair, judge
+from sparseoco.papers.rows import Row, column, select
+from sparseoco.papers.truncation import runs
+from sparseoco.papers.truncation.experiment import MEAN, truncation_claims, with_mean
+from sparseoco.papers.truncation.runs import (
+    OTHER_GAMMAS,
+    RDA,
+    RULES,
+    SG_L1_CUMULATIVE,
+    SGFT_CUMULATIVE,
+    SGFT_TABLES,
+    STDA_INF,
+    STDA_TABLES,
+    PrintedTable,
+    Trial,
+    TunedMethod,
+    error_at,
+    held_out_folds,
+    learn,
+    published_protocol,
+    training_cells,
+)
+from sparseoco.pipeline.steps import search
 from tests.papers.small import EACH, load, rows_of, write_lines
 from tests.support.errors import raises_code
 
@@ -25,8 +44,8 @@ ROWS = 120
 
 
 def _method(experiment: str, name: str, passes: int, classes: int = 2) -> TunedMethod:
-    (own,) = (method for method in trials.published_protocol(experiment).for_classes(classes) if method.name == name)
-    return own._replace(search=own.search.model_copy(update={"epochs": passes}))
+    (own,) = (each for each in published_protocol(experiment, passes).for_classes(classes) if each.name == name)
+    return own
 
 
 def test_the_stemmer_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,13 +81,55 @@ def test_held_out_rows_are_not_learned_and_columns_are_independent(data: Path, t
     assert learn(other, lams, (4,)).weights()[:, 1].tobytes() == learner.weights()[:, 0].tobytes()
 
 
+def test_methods_are_those_of_the_tables_with_twelve_lambdas_three_per_decade() -> None:
+    for name, tables, unprinted in (
+        ("stda", STDA_TABLES, OTHER_GAMMAS),
+        ("sgft", SGFT_TABLES, (SGFT_CUMULATIVE, SG_L1_CUMULATIVE)),
+    ):
+        protocol = published_protocol(name)
+        wanted = {method for table in tables for method in table.methods} | set(unprinted)
+        assert set(protocol.methods) == wanted
+        for method in protocol.for_classes(2):
+            assert (method.search.loss, method.search.folds, method.search.epochs) == ("hinge", 10, 20)
+            first = method.strengths[0]
+            assert method.strengths == pytest.approx([first * 10 ** (k / 3) for k in range(12)], rel=5e-3)
+    (rda,) = (method for method in published_protocol("sgft").for_classes(20) if method.name == "RDA")
+    assert rda.search.loss == "multiclass_hinge"
+
+
+@pytest.mark.parametrize("name", [pytest.param("STDA p = 1, by feature", marks=pytest.mark.slow), "FOBOS"])
+def test_a_search_gives_the_errors_and_weights_of_the_cells_that_hold_out_one_fold(
+    data: Path, tmp_path: Path, name: str
+) -> None:
+    """The same rows in the same order give the same bits."""
+    documents, method = load(data, "books", tmp_path / "stores"), _method("stda", name, 3)
+    (store,) = (tmp_path / "stores").iterdir()
+    folder = search(store, tmp_path / "run", method.search, ClusterOptions(threads=1))
+    rows = [row for row in pq.read_table(folder / "metrics.parquet").to_pylist() if row["epoch"] == 3]
+    found = {(row["fold"], row["configuration"]): row for row in rows}
+    assert len(found) == 10 * 12
+    trial = Trial("books", documents, method)
+    learner = learn(trial, method.configurations, (4,))
+    own = documents.rows[trial.fold_rows(4)]
+    losses, _ = learner.evaluate(own.indptr, own.indices, own.data, documents.labels[trial.fold_rows(4)])
+    assert [found[4, k]["held_out_loss"] for k in range(12)] == (losses / own.shape[0]).tolist()
+    for held, cell in zip(held_out_folds(10), training_cells(trial), strict=True):
+        if len(held) == 1:
+            part = cell.run()
+            for k in range(12):
+                row = found[held[0], k]
+                assert row["held_out_rows"] == part["rows"][0]
+                assert row["held_out_error"] == part["errors"][0][k] / part["rows"][0]
+                assert row["nonzeros"] == part["nonzeros"][k]
+
+
 @pytest.mark.slow
 def test_lambda_is_tuned_by_weights_trained_without_both_folds(data: Path, out: Path, tmp_path: Path) -> None:
     made = load(data, "books", tmp_path)
     method = _method("stda", "RDA", 1)
     trial = Trial("books", made, method)
-    found = {held: cell.run()[0] for held, cell in zip(held_out_folds(FOLDS), group_cells([trial]), strict=True)}
-    for row in rows_of(out, "folds", set="books", method="RDA", rule=trials.LEAST):
+    found = {held: cell.run() for held, cell in zip(held_out_folds(FOLDS), training_cells(trial), strict=True)}
+    for row in rows_of(out, "folds", set="books", method="RDA", rule=runs.LEAST):
         fold = row["fold"]
         left, right = found[(fold - 1) % FOLDS, fold], found[fold, (fold + 1) % FOLDS]
         wrong = np.array(left["errors"][0]) + np.array(right["errors"][1])
@@ -84,36 +145,17 @@ def test_lambda_of_2011_is_that_of_the_least_mean_error_of_the_ten_folds(out: Pa
         own = rows_of(out, "paths", set="books", method=method)
         table = np.array(column(own, "error")).reshape(FOLDS, -1)
         lams = [row["lam"] for row in own[: table.shape[1]]]
-        chosen = rows_of(out, "folds", set="books", method=method, rule=trials.TEN_FOLD)
+        chosen = rows_of(out, "folds", set="books", method=method, rule=runs.TEN_FOLD)
         (lam,) = {row["lam"] for row in chosen}
         k = lams.index(lam)
         assert table.mean(axis=0)[k] == pytest.approx(table.mean(axis=0).min())
         assert [row["error"] for row in chosen] == table[:, k].tolist()
 
 
-def test_methods_trained_together_have_the_results_of_methods_trained_alone(data: Path, tmp_path: Path) -> None:
-    made = load(data, "books", tmp_path)
-    names = ("STDA p = ∞", "RDA", "STDA p = ∞, by feature", "STDA p = ∞, γ = 10")
-    own = [Trial("books", made, _method("stda", name, 1), counted=True) for name in names]
-    together = trials.groups(own)
-    assert [[trial.method.name for trial in group] for group in together] == [
-        ["STDA p = ∞", "STDA p = ∞, by feature"],  # 24 columns
-        ["STDA p = ∞, γ = 10"],
-        ["RDA"],
-    ]
-    for cell in (0, FOLDS):
-        both = group_cells(together[0])[cell].run()
-        for trial, part in zip(together[0], both, strict=True):
-            (alone,) = group_cells([trial])[cell].run()
-            assert {name: part[name] for name in alone if name != "seconds"} == {
-                name: alone[name] for name in alone if name != "seconds"
-            }
-
-
 def test_norms_and_occurrences_are_those_of_the_state_and_the_weights(data: Path, tmp_path: Path) -> None:
     made = load(data, "books", tmp_path)
     trial = Trial("books", made, _method("stda", "STDA p = 2", 1), counted=True)
-    (part,) = group_cells([trial])[3].run()
+    part = training_cells(trial)[3].run()
     learner = learn(trial, trial.method.configurations, (3,))
     counts = np.asarray(made.rows[trial.learned((3,))].sum(axis=0)).ravel()
     for k, norm in enumerate(part["norms"]):
@@ -125,21 +167,6 @@ def test_norms_and_occurrences_are_those_of_the_state_and_the_weights(data: Path
             assert [part["occurrences"][k][at] for at in (0, 100)] == [selected[0], selected[-1]]
         else:
             assert part["occurrences"][k] == []
-
-
-def test_drawn_functions_are_the_papers() -> None:
-    """2011, Figure 1: ‖(1, …, 1)‖_p; Figures 2 to 4: sign(w)[|w| − h]₊ with ηλ = 1. 2012, Figure 1: as 2011."""
-    rows = sgft_curves()
-    norms = {(r["curve"], r["x"]): r["y"] for r in rows if r["figure"] == "norm"}
-    assert norms == {(r["curve"], r["x"]): pytest.approx(r["y"]) for r in stda_curves()}
-    for n in (1, 2, 7, 50):
-        for p, name in ((1, "1"), (2, "2"), (3, "3"), (math.inf, "∞")):
-            assert norms[f"p = {name}", n] == pytest.approx(n ** (1 / p))
-    for curve, h in (("Figure 2: SG-L1", 1), ("Figure 3: SGFT, h = 0.25", 0.25), ("Figure 4: SGFT, h = 2", 2)):
-        line = [(r["x"], r["y"]) for r in rows if r["curve"] == curve]
-        assert len(line) == 121
-        for w, after in line:
-            assert after == pytest.approx(math.copysign(max(abs(w) - h, 0), w))
 
 
 @pytest.mark.slow
@@ -226,9 +253,176 @@ def test_topics_of_reuters_are_separated_by_the_joint_hinge(tmp_path: Path) -> N
     assert np.bincount(made.labels.astype(int)).tolist() == [50, 40, 30]
     assert set(made.terms) == {"the", "of", "today", *topics.values()}
     trial = Trial("reut20", made, _method("sgft", "RDA", 2, len(made.classes)))
-    part = group_cells([trial])[0].run()[0]
+    part = training_cells(trial)[0].run()
     assert part["errors"][0][0] == 0
     assert trial.weights == 3 * len(made.terms)
-    line = trials.path_rows(trial, [part] * len(held_out_folds(FOLDS)))
+    line = runs.path_rows(trial, [part] * len(held_out_folds(FOLDS)))
     assert line[0]["error"] == 0
     assert 0 <= line[0]["sparsity"] < line[-1]["sparsity"] <= 1
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Verdicts on the claims, given the papers' own numbers or small ones with a known answer.
+
+
+STDA_1, SGFT_2 = "STDA p = 1", "SGFT p = 2"
+STDA_V, SGFT_V = 1e8, 500.0
+RULE = "a rule"
+STRENGTHS = (0.1, 1.0)
+WORDS = {"y": YES, "p": IN_PART, "n": NO, "?": UNDECIDED}
+BOTH = (0, 1)
+
+
+def printed_records(tables: Sequence[PrintedTable], V: float, copies: dict[str, str]) -> dict[str, list[Row]]:
+    """Two equal folds of every printed result; `copies` are methods that are not printed, with results of others.
+
+    Paths have the printed error at sparsities of 0.7 and 0.9, but STDA p = 1 loses 0.2 there; norms are below V.
+    """
+    printed = {
+        (of, method): (cell.error, cell.sparsity)
+        for table in tables
+        for of, row in table.results.items()
+        for method, cell in row.items()
+    }
+    sets = list(dict.fromkeys(of for of, _ in printed))
+    printed |= {(of, copy): printed[of, method] for of in sets for copy, method in copies.items()}
+    records: dict[str, list[Row]] = {
+        "sets": [{"title": of, "set": of, "corpus": of} for of in sets],
+        "folds": [],
+        "paths": [],
+        "frequencies": [],
+        "results": [],
+    }
+    for (of, method), (error, sparsity) in printed.items():
+        keys = {"set": of, "method": method}
+        records["results"].append(keys | {"rule": RULE, "paper_error": error if method not in copies else None})
+        for fold in BOTH:
+            own = keys | {"fold": fold, "lam": STRENGTHS[0]}
+            records["folds"].append(own | {"rule": RULE, "error": error, "sparsity": sparsity})
+            lost = 0.2 if method == STDA_1 else 0.0
+            records["paths"] += [
+                own | {"error": error, "sparsity": 0.7, "norm": V / 2},
+                own | {"lam": STRENGTHS[1], "error": error + lost, "sparsity": 0.9, "norm": V},
+            ]
+    return records
+
+
+def verdicts(rows: Sequence[Row]) -> dict[str, list[str]]:
+    """By the first words of a claim, on every set in the order of the records; then on their mean, if it is tested."""
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        found.setdefault(row["claim"], []).append(row["holds"])
+    return found
+
+
+def assert_verdicts(rows: Sequence[Row], expected: dict[str, str]) -> None:
+    """A letter per set and one for their mean."""
+    found = verdicts(rows)
+    assert len(found) == len(expected)
+    for start, letters in expected.items():
+        (claim,) = (claim for claim in found if claim.startswith(start))
+        assert found[claim] == [WORDS[letter] for letter in letters], claim
+
+
+@pytest.fixture
+def stda() -> dict[str, list[Row]]:
+    """With STDA's line in Figure 2 below RDA's in two parts of three, and above it in electronics."""
+    records = printed_records(STDA_TABLES, STDA_V, dict.fromkeys(OTHER_GAMMAS, STDA_INF))
+    for row in records["sets"]:
+        lines = [(1, 2, 4), (3, 5, 4)]
+        for method, counts in zip((STDA_INF, RDA), lines[:: -1 if row["set"] == "electronics" else 1], strict=True):
+            records["frequencies"] += [
+                {"set": row["set"], "method": method, "fold": fold, "selected": 3, "share": k, "count": count}
+                for fold in BOTH
+                for k, count in enumerate(counts)
+            ]
+    return records
+
+
+def places(records: dict[str, list[Row]], words: str) -> dict[str, str]:
+    """The verdicts on the claim with these words, by place."""
+    rows = judge(truncation_claims("stda", records, RULE))["claims"]
+    return {row["where"]: row["holds"] for row in rows if words in row["claim"]}
+
+
+def test_a_claim_is_of_the_sets_that_ran_its_methods(stda: dict[str, list[Row]]) -> None:
+    stda["folds"] = [row for row in stda["folds"] if row["set"] != "dvd" or row["method"] not in OTHER_GAMMAS]
+    assert list(places(stda, "γ = 1/10")) == ["books", "electronics", "kitchen", "ob-2-1", "sb-2-1", MEAN]
+    assert "dvd" in places(stda, "has a lower error than FOBOS")
+
+
+def test_stda_by_its_own_tables(stda: dict[str, list[Row]]) -> None:
+    """books, dvd, electronics, kitchen, ob-2-1, sb-2-1 and the mean."""
+    assert_verdicts(
+        judge(truncation_claims("stda", stda, RULE))["claims"],
+        {
+            "STDA p = ∞ has a lower error than RDA and is sparser": "yypypyy",
+            "At a sparsity of 80": "yyyynyy",
+            "STDA p = 2 and p = ∞ by subgradient have a lower error than by feature": "yppyypy",
+            "Made sparse (80.0\xa0%), STDA p = 1 loses more": "yyyyyyy",
+            "The errors of STDA p = 2 and p = ∞ differ by less": "nnyynyn",
+            "STDA p = ∞ has a lower error than FOBOS": "yyyyyyy",
+            "RDA has a lower error than FOBOS": "yyyyyyy",
+            "Made sparse (80.0\xa0%), SGFT p = 2 has more than twice": "yyyyyyy",
+            "STDA p = ∞ selects rarer features": "yynyyyy",
+            "Errors of STDA p = ∞ with γ": "yyyyyyy",
+            "r never attains V": "yyyyyy",
+            "The error of STDA p = ∞ is as printed": "yyyyyy",
+        },
+    )
+
+
+def test_sgft_by_its_own_tables() -> None:
+    """books, dvd, ob-2-1, sb-2-1, ob-8-1, sb-8-1, reut20 and the mean."""
+    records = printed_records(SGFT_TABLES, SGFT_V, {SGFT_CUMULATIVE: SGFT_2})
+    assert_verdicts(
+        judge(truncation_claims("sgft", records, RULE))["claims"],
+        {
+            # in sb-2-1 p = 2 and 3 have the same error, and p = 1 a lower one
+            "SGFT p = 2 has the lowest or second lowest error": "yyy?yyyy",
+            "SGFT gets sparser as p grows": "yyyyyypy",
+            "SGFT p = 2 has a lower error than SG-L1": "yyyyyyyy",
+            "SGFT p = 2 does not degrade the sparsity of SG-L1": "ynynnyyn",
+            "At a sparsity of 80": "yyyyyyyy",
+            "RDA has a lower error than SGFT p = 2": "yyynyyyy",
+            "RDA is less sparse than SGFT p = 2": "yyyyyyyy",
+            "The cumulative form of SGFT p = 2 has the same error": "yyyyyyyy",
+            "The cumulative form of SGFT p = 2 is sparser": "????????",
+            "h does not exceed V": "yyyyyyy",
+            "The error of SGFT p = 2 is as printed": "yyyyyyy",
+        },
+    )
+
+
+def test_v_is_attained_by_a_norm_that_equals_it(stda: dict[str, list[Row]]) -> None:
+    for row in stda["paths"]:
+        row["norm"] *= 2 if row["method"] == STDA_INF and row["set"] == "dvd" else 1
+    found = places(stda, "r never attains V")
+    assert {where: holds for where, holds in found.items() if holds != YES} == {"dvd": IN_PART}
+
+
+@pytest.mark.parametrize(
+    ("changed", "start"),
+    [
+        ({STDA_1: 0.0, STDA_INF: 0.3}, "Made sparse (80.0\xa0%), STDA p = 1"),  # p = ∞ alone loses error
+        ({STDA_INF: 0.2}, "Made sparse (80.0\xa0%), SGFT p = 2"),  # STDA has more than half of SGFT's error
+    ],
+)
+def test_what_sparse_weights_lose_is_compared_in_the_right_order(
+    stda: dict[str, list[Row]], changed: dict[str, float], start: str
+) -> None:
+    least = {(row["set"], row["method"]): row["error"] for row in stda["paths"] if row["lam"] == STRENGTHS[0]}
+    for row in stda["paths"]:
+        if row["lam"] == STRENGTHS[1] and row["method"] in changed:
+            row["error"] = least[row["set"], row["method"]] + changed[row["method"]]
+    found = places(stda, start)
+    assert list(found)[-1] == MEAN
+    assert set(found.values()) == {NO}
+
+
+def test_features_are_compared_where_both_methods_select_some_in_every_fold(stda: dict[str, list[Row]]) -> None:
+    def alone(row: Row) -> Any:
+        return row["set"] == "books" and row["method"] == RDA and row["fold"] == BOTH[1]
+
+    stda["frequencies"] = [row for row in stda["frequencies"] if not alone(row)]
+    assert list(places(stda, "rarer")) == ["dvd", "electronics", "kitchen", "ob-2-1", "sb-2-1", MEAN]

@@ -577,10 +577,6 @@ def test_scores_of_a_run(tmp_path: Path) -> None:
     assert more.manifest.rows == 180
     assert more.parts[0] == found.parts[0]
     assert (run.scores / "scores.html").exists()
-    store = {"inputs": (str(run.store),), "columns": (), "keep_as": "ids", "where": {"split": "test"}}
-    assert run.score is not None
-    with raises_code("unsupported-combination", "where"):  # the documents of a store were chosen by the ingest
-        run_steps.run_score(run.model_copy(update={"score": run.score.model_copy(update=store)}))
 
 
 def test_the_deployed_model_of_nightly_runs(tmp_path: Path) -> None:

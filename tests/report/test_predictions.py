@@ -21,14 +21,11 @@ from sklearn.metrics import (
 from sparseoco.core.errors import StorageError
 from sparseoco.core.formatting import percent_with_error
 from sparseoco.report import read_results, write_report
-from sparseoco.report.figures import explained_mistakes
 from sparseoco.report.page import at_threshold
 from sparseoco.report.predictions import (
-    COSTS,
     MAX_CONFUSION,
     PredictionSet,
     confusion,
-    cost_rows,
     merged_confusion,
     mistakes,
     precision_recall,
@@ -40,13 +37,11 @@ from sparseoco.report.predictions import (
 )
 from sparseoco.storage.commit import commit_json, read_json
 from sparseoco.storage.locations import location
-from sparseoco.storage.tables import METRICS_SCHEMA, WEIGHTS, write_result_table
-from sparseoco.store.shards import Store, read_shards
+from sparseoco.storage.tables import METRICS_SCHEMA, write_result_table
 from sparseoco.training.decisions import Predictions, fit_calibration
 from tests.report.synthetic import write_predictions, write_run
 from tests.support.errors import raises_code
 from tests.support.pages import figures
-from tests.support.stores import make_store
 
 TWO = (("ham", 900), ("spam", 100))
 THREE = (("a", 30), ("b", 20), ("c", 10))
@@ -93,7 +88,7 @@ def test_reliability_is_that_of_scikit_learn() -> None:
 
 
 @pytest.mark.parametrize("positive", [0, 1])
-def test_thresholds_and_costs(positive: int) -> None:
+def test_thresholds(positive: int) -> None:
     found = replace(predictions(), positive=positive)
     other = replace(predictions(seed=9), positive=positive)
     own, f1, precise, *_ = threshold_rows([found, other])
@@ -114,12 +109,6 @@ def test_thresholds_and_costs(positive: int) -> None:
     assert precise.qualities[0].precision >= 0.9
     hits = (scores > precise.margin) if positive else (scores >= precise.margin)
     assert precise.qualities[0].share == pytest.approx(hits.mean())  # the margin is that of the positive class
-    for ratio, row in zip(COSTS, cost_rows([found, other]), strict=True):
-        least = min(alarms(c) + ratio * missed(c) for c in every)
-        assert row.costs[0][1] == pytest.approx(1000 * least / found.rows)
-        own_cut = 0.0 if positive else -1e-9  # the first class has the margins of at most 0
-        assert row.costs[0][0] == pytest.approx(1000 * (alarms(own_cut) + ratio * missed(own_cut)) / found.rows)
-        assert len(row.costs) == 2
     probabilities, curve = threshold_curve(found)
     assert (np.diff(probabilities) < 0).all()
     assert len(probabilities) == len(curve.tps)
@@ -128,7 +117,7 @@ def test_thresholds_and_costs(positive: int) -> None:
 def test_no_thresholds_without_a_positive_document() -> None:
     found = predictions()
     found = replace(found, found=found.found._replace(labels=np.zeros(found.rows, np.int64)))
-    assert threshold_rows([found]) == cost_rows([found]) == []
+    assert threshold_rows([found]) == []
     assert roc(found, 1, "x").area is None
 
 
@@ -160,44 +149,11 @@ def test_mistakes_are_ordered_by_confidence() -> None:
     assert {own.answer for own in mistakes(cut)} == {"a"}
 
 
-def test_features_of_mistakes_are_their_contributions(tmp_path: Path) -> None:
-    store = Store.open(make_store(tmp_path / "store", rows=6, features=8, shard_rows=4))
-    run = write_run(tmp_path / "run", classes=(("c0", 3), ("c1", 3)))
-    described = read_json(run / "run.json")
-    described["corpus"] |= {"folder": "../store", "store": store.manifest.digest}
-    commit_json(run / "run.json", described)
-    own = {0: 1.5, 2: -1.0, 3: 0.25, 5: -0.5}
-    columns = {
-        "feature_id": list(own),
-        "feature": [f"t{j}" for j in own],
-        "class": ["c1"] * 4,
-        "weight": list(own.values()),
-    }
-    table = pa.table(columns | {"count": [1] * 4, "documents": [1] * 4, "idf": [None] * 4}).cast(WEIGHTS)
-    results = read_results(location(str(run)))._replace(weights=table)
-    rows, _ = read_shards(store.folder)
-    ids = pa.array([f"d{k}" for k in range(6)])
-    margins = np.array([[4.0], [-1.0], [2.0], [-3.0], [-2.0], [1.0]])
-    found = Predictions(ids, None, np.array([0, 1, 0, 1, 1, 0]), margins)
-    held_out = PredictionSet("held-out", found, ("c0", "c1"), 1, np.zeros(1), None)
-    wrong = explained_mistakes(location(str(run)), results, held_out)
-    assert [own.id for own in wrong] == ["d0", "d3", "d2", "d4", "d1", "d5"]
-    dense = rows.toarray()
-    for explained in wrong:
-        row = dense[int(explained.id[1:])]
-        sign = 1 if explained.answer == "c1" else -1
-        expected = {f"t{j}": sign * weight * row[j] for j, weight in own.items() if sign * weight * row[j] > 0}
-        assert dict(explained.features) == expected
-    assert any(explained.features for explained in wrong)
-    (tmp_path / "store").rename(tmp_path / "moved")
-    assert not any(own.features for own in explained_mistakes(location(str(run)), results, held_out))
-
-
 @pytest.mark.parametrize(
     ("classes", "kind", "drawn"),
     [
-        (TWO, "single", {"roc", "precision", "reliability", "threshold", "confusion"}),
-        (THREE, "single", {"roc", "precision", "reliability", "confusion"}),
+        (TWO, "single", {"roc", "precision", "reliability", "threshold"}),
+        (THREE, "single", {"roc", "precision", "reliability"}),
         (THREE, "several", {"roc", "precision", "reliability"}),
     ],
 )
@@ -209,7 +165,8 @@ def test_the_page_shows_predictions(
     page = write_report(run).read_text()
     assert set(figures(page)) == {"curves", "sparsity", "density"} | drawn
     assert "The most confident mistakes" in page
-    assert ("Threshold and cost" in page) == ("threshold" in drawn)
+    assert (">Thresholds</h2>" in page) == ("threshold" in drawn)
+    assert ("Confusion of the test documents" in page) == (kind == "single")
 
 
 def test_calibration_and_threshold_of_the_model_are_used(tmp_path: Path) -> None:

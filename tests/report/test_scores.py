@@ -18,7 +18,6 @@ from sparseoco.report.charts import (
     ZERO,
     Axis,
     Chart,
-    HeatMap,
     Level,
     Series,
     category_axis,
@@ -190,19 +189,10 @@ def test_a_histogram_counts_every_document_once() -> None:
     assert found.names == [*largest, OTHERS]
     assert found.documents.sum(axis=1).tolist()[:5] == [sizes[name] for name in largest]
     low, high = found.edges[0], found.edges[-1]
-    assert found.outside == sum(n for (k, _), n in counts.items() if not low <= 0.125 * k < high) >= 3
-    for j, (left, right) in enumerate(zip(found.edges[1:-2], found.edges[2:-1], strict=True), 1):
+    assert (low, high) == (-15.0, found.edges[-1])
+    assert high > 0.125 * 135
+    for j, (left, right) in enumerate(zip(found.edges[:-1], found.edges[1:], strict=True)):
         assert found.documents[:, j].sum() == sum(n for (k, _), n in counts.items() if left <= 0.125 * k < right)
-
-
-def test_the_border_is_within_the_histogram() -> None:
-    table = rows_of({(0, "s"): 10**6, (200, "s"): 1, (3, "s"): 1}, 0.25)
-    assert histogram(table, "source", probability=False).edges.tolist() == [0.0, 0.25]
-    for border, end in ((50.1, 50.25), (1e9, 50.25), (0.8, 1.0)):
-        found = histogram(table, "source", probability=False, border=border)
-        assert found.edges[0] == 0.0
-        assert end <= found.edges[-1] <= end + 1
-        assert found.documents.sum() == 10**6 + 2
 
 
 def test_probabilities_are_drawn_from_0_to_1() -> None:
@@ -241,7 +231,7 @@ def wilson(p: float, n: int) -> tuple[float, float]:
 HOSTILE = "</svg><script>alert(1)</script>\x00\x1f\t\n\"'&amp; ÅÄÖ 汉字 \U0001f600"
 
 
-def drawn(chart: Chart | HeatMap, title: str = "title") -> str:
+def drawn(chart: Chart, title: str = "title") -> str:
     return f"default-src 'none' <script></script>{plot('name', title, chart).html}"
 
 
@@ -277,7 +267,7 @@ def test_every_style_is_drawn_and_hostile_text_is_only_text() -> None:
         Series(
             HOSTILE, x, [1, None, math.nan, 3], "c0", dash=dash, marker=marker, heading=HOSTILE, labels=[HOSTILE] * 4
         )
-        for dash, marker in zip([*DASHES, ""], [*MARKERS, "", "circle"], strict=True)
+        for dash, marker in zip([*DASHES, ""], [*MARKERS, *[""] * 3, "circle"], strict=True)
     ]
     series += [
         Series("band", x, [1, 2, 3, 4], "c1", low=[0, 1, 2, 3], high=[2, 3, 4, 5], band=True),
@@ -298,33 +288,8 @@ def test_every_style_is_drawn_and_hostile_text_is_only_text() -> None:
 def test_charts_without_points_and_with_one() -> None:
     empty = Chart(log_axis("x", []), linear_axis("y", []), [])
     assert figures(drawn(empty), whole=False)
-    one = Series("one", [3], [0.0], "c0", marker="x", labels=["at 3"])
+    one = Series("one", [3], [0.0], "c0", marker="cross", labels=["at 3"])
     for x in (log_axis("x", [3]), linear_axis("x", [3]), category_axis("x", []), integer_axis("x", [3])):
         (figure,) = figures(drawn(Chart(x, linear_axis("y", [0.0]), [one])), whole=False).values()
         assert legend(figure) == []
         assert labels(figure) == [["at 3"]]
-
-
-@pytest.mark.parametrize("classes", [1, 2, 20, 200])
-def test_confusions_of_many_classes_stay_small(classes: int) -> None:
-    random = np.random.default_rng(3)
-    counts = random.poisson(2.0, (classes, classes)) + np.diag(random.integers(1, 500, classes))
-    counts[0] = 0
-    names = [f"{HOSTILE} {k}" for k in range(classes)]
-    page = drawn(HeatMap(names, counts.tolist(), "true class", "predicted class"))
-    (figure,) = figures(page, whole=False).values()
-    assert len(page) < 400_000
-    (matrix,) = (own for own in figure.iter("g") if own.attrib.get("class") == "matrix")
-    read = np.zeros_like(counts)
-    for i, row in enumerate(matrix.attrib["data-counts"].split(";")):
-        for cell in row.split():
-            j, count = cell.split(":")
-            read[i, int(j)] = int(count)
-    assert (read == counts).all()
-    shaded = sum(
-        int(run.split("h")[1])
-        for own in figure.iter("path")
-        if own.attrib["class"].split()[0] in ("right", "wrong")
-        for run in own.attrib["d"].split("M")[1:]
-    )
-    assert shaded == (counts > 0).sum()

@@ -18,10 +18,8 @@ from sparseoco.scoring import parts
 from sparseoco.scoring.distribution import (
     DISTRIBUTION,
     MAX_BINS,
-    OTHERS,
     PROBABILITY_BINS,
     BinCounts,
-    RunningCounts,
     bin_bounds,
     bin_numbers,
     count_bins,
@@ -59,7 +57,7 @@ CASES: dict[str, dict[str, Any]] = {
     "sets": {},
     "sets, a class": {"keep_top": "5%", "keep_class": "b"},
     "numbers": {"keep_top": "10%"},
-    "two, another model": {"also": "margins", "keep_top": "9", "keep_model": "margins"},
+    "margins, another model": {"also": "two", "keep_top": "9"},
 }
 """What is kept of the scores of a model."""
 
@@ -125,7 +123,7 @@ def test_equal_to_a_loop_over_all_documents(name: str, folder: Path, tmp_path: P
         prefix = f"{entry.name}." if "also" in options else ""
         own = found.filter(pc.field("model") == entry.name)
         columns = own["column"].unique().to_pylist()
-        ranked = kept is not None and entry.name == options.get("keep_model", scores.manifest.models[0].name)
+        ranked = kept is not None and entry.name == scores.manifest.models[0].name
         assert (kept.ranked_by in columns) if ranked else len(columns) == 1
         chosen = options.get("keep_class") or entry.positive_class
         predictions = documents[f"{prefix}prediction"].to_pylist()
@@ -154,20 +152,14 @@ def test_equal_to_a_loop_over_all_documents(name: str, folder: Path, tmp_path: P
                 assert 0 < sum(expected_kept.values()) < len(sources)
 
 
-def test_the_largest_sources_have_their_names(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_SOURCES", 1)
-    found = distributed(folder, "three", tmp_path / "out").group_by("source").aggregate([("documents", "sum")])
-    sizes = dict(zip(found["source"].to_pylist(), found["documents_sum"].to_pylist(), strict=True))
-    assert sizes == {str(folder / "three" / "b.jsonl"): 130, OTHERS: 110}
-
-
-@pytest.mark.parametrize("name", ["two, the other class", "sets, a class", "two, another model"])
+@pytest.mark.parametrize("name", ["two, the other class", "sets, a class", "margins, another model"])
 def test_any_division_into_parts_gives_the_same_table(
     name: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = []
     for shard_bytes, batch in ((1 << 20, 64), (1024, 1), (2048, 2), (4096, 3)):
         monkeypatch.setattr(parts, "BATCH", batch)
+        monkeypatch.setattr(module, "TOGETHER", batch + 1)
         found.append(distributed(folder, name, tmp_path / f"{batch}", shard_bytes=shard_bytes))
     assert all(each.equals(found[0]) for each in found)
 
@@ -213,11 +205,8 @@ def rows(counts: BinCounts) -> list[dict]:
 @given(st.lists(st.lists(SCORES, min_size=1, max_size=8), min_size=1, max_size=6))
 def test_merged_counts_are_those_of_all_values(parts: list[list[float]]) -> None:
     together = counted([value for part in parts for value in part])
-    running = RunningCounts()
-    for part in parts:
-        running.add(counted(part))
-    for found in (merge_counts([counted(part) for part in parts]), running.total()):
-        assert found is not None
+    counts = [counted(part) for part in parts]
+    for found in (merge_counts(counts), merge_counts([merge_counts(counts[:2]), *counts[2:]])):
         assert found.scale == together.scale
         assert rows(found) == rows(together)
 
@@ -242,10 +231,6 @@ def test_probabilities_have_bins_of_two_per_cent(values: list[float]) -> None:
     assert ((lower <= scores) & ((scores < upper) | (scores == 1.0))).all()
     assert (numbers.min(), numbers.max()) == (0, PROBABILITY_BINS - 1)
     assert lower[-2] == 0.58
-
-
-def test_without_counts_there_is_no_sum() -> None:
-    assert RunningCounts().total() is None
 
 
 def test_infinite_values_are_in_the_first_and_last_bin() -> None:

@@ -1,9 +1,8 @@
-"""Scores of a corpus and of a store."""
+"""Scores of a corpus."""
 
 import json
 import random
 import shutil
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +15,10 @@ from distributed import Client, LocalCluster
 from sparseoco.core.errors import InputError
 from sparseoco.scoring import score as module
 from sparseoco.scoring.distribution import DISTRIBUTION
-from sparseoco.scoring.kept import KEPT, read_kept
 from sparseoco.scoring.manifest import ScoreManifest, read_scores
 from sparseoco.scoring.options import ScoreOptions
 from sparseoco.scoring.parts import PARTS, Scoring, model_entries, read_part
 from sparseoco.scoring.score import score
-from sparseoco.store.shards import Store
-from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
 from sparseoco.training.models import Model, amend_model
 from tests.support.damage import KINDS, damage
@@ -230,64 +226,3 @@ def test_bad_rows_empty_inputs_and_labels(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "labelled.jsonl").write_bytes(data.replace(b'"p"', b'"a"').replace(b'"n"', b'"b"'))
     scored(tmp_path, ["labelled.jsonl"], out, model=model, labelled=True)
     assert table(out)["label"].to_pylist() == ["a", "b"] * (ROWS // 2)
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Scores of a store, from its counts: those of its text, without it.
-
-
-scored_store = partial(scored, shard_bytes=None)  # which a store does not take
-
-
-@pytest.mark.parametrize("kind", [kind for kind in MODELS if kind != "numbers"])
-def test_scores_of_the_store_that_a_model_was_trained_on(folder: Path, tmp_path: Path, kind: str) -> None:
-    own = Path(shutil.copytree(folder / kind, tmp_path / kind))
-    (own / "train.jsonl").rename(own / "gone.jsonl")
-    scored_store(tmp_path, [f"{kind}/shards"], tmp_path / "out", model=kind, labelled=True)
-    (own / "gone.jsonl").rename(own / "train.jsonl")
-    scored_store(tmp_path, [f"{kind}/train.jsonl"], tmp_path / "text", model=kind, labelled=True)
-    assert table(tmp_path / "out").equals(table(tmp_path / "text"))
-    assert table(tmp_path / "out").num_rows == 60
-    assert table(tmp_path / "out")["prediction"].to_pylist() == Model(own).predict(random_texts(60, 0))
-
-
-def test_a_store_that_has_grown(tmp_path: Path) -> None:
-    model = random_model(tmp_path / "run", positive_class="b")
-    scored_store(tmp_path, ["run/shards"], tmp_path / "out", keep_top="10%", keep_as="ids")
-    before = folder_bytes(tmp_path / "out" / "parts")
-    (tmp_path / "run" / "more.jsonl").write_bytes(jsonl(random_texts(30, 8), id=lambda k: f"e{k}", label=lambda k: "a"))
-    options = TextOptions.of({"ngram_range": (1, 2), "min_df": 2})
-    ingest([str(tmp_path / "run" / "more.jsonl")], tmp_path / "run" / "shards", options, vocabulary="extend")
-    assert Store.open(tmp_path / "run" / "shards").n_features > model.description["features"]["count"]
-    manifest = scored_store(tmp_path, ["run/shards"], tmp_path / "out", keep_top="10%", keep_as="ids")
-    assert manifest.rows == 90
-    assert before.items() <= folder_bytes(tmp_path / "out" / "parts").items()
-    assert table(tmp_path / "out")["prediction"].to_pylist() == model.predict(random_texts(60, 0) + random_texts(30, 8))
-    kept = read_kept(tmp_path / "out")
-    assert kept is not None
-    assert kept.rows >= 9
-    assert len(list((tmp_path / "out" / KEPT).iterdir())) >= 1
-
-
-def test_what_a_store_cannot_do(tmp_path: Path) -> None:
-    random_model(tmp_path / "run", positive_class="b")
-    random_model(tmp_path / "other", seed=3)
-    out = tmp_path / "out"
-    with pytest.raises(InputError, match="has other features than"):
-        scored_store(tmp_path, ["other/shards"], out)
-    with pytest.raises(InputError, match="score it by itself"):
-        scored_store(tmp_path, ["run/shards", "run/train.jsonl"], out)
-    with pytest.raises(InputError, match="no documents to write"):
-        scored_store(tmp_path, ["run/shards"], out, keep_top="10%")
-    with pytest.raises(InputError, match="no other columns"):
-        scored_store(tmp_path, ["run/shards"], out, columns=("url",))
-    for reading in ({"where": {"split": "test"}}, {"format": "csv"}, {"encoding": "cp1252"}, {"max_bad_rows": 5}):
-        with raises_code("unsupported-combination", next(iter(reading)).replace("_", "-"), "run/shards"):
-            scored_store(tmp_path, ["run/shards"], out, reading=reading)
-    with raises_code("unsupported-combination", "shard-bytes"):
-        scored_store(tmp_path, ["run/shards"], out, shard_bytes=4096)
-    manifest = scored_store(tmp_path, ["run/shards"], out, reading={"where": {}, "format": "auto"})
-    assert manifest.options == {}  # none was applied
-    assert scored_store(tmp_path, ["run/shards"], out) == manifest
-    with pytest.raises(InputError, match="has the scores of"):
-        scored_store(tmp_path, ["run/train.jsonl"], out)

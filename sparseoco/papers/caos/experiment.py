@@ -213,23 +213,22 @@ def _last_rows(rows: Sequence[Row]) -> list[Row]:
     return [own[-1] | {"early": percent(own[1]["excess"])} for own in grouped(rows, "method")]
 
 
+_EDGES: Final = {
+    "steps": ("{algorithm}, {factor:g} times its step", "{title} {arrangement}, R = {R:g}"),
+    "objectives": ("{method}, {tuned} = {value:g}", "{title}{LENGTHS}, α = {alpha:g}"),
+    "played": ("{method}, regret of the iterates, R = {R:g}", "{title}, α = {alpha:g}"),
+}
+"""Of each table with chosen values, the texts of what was chosen and where."""
+
+
 def edges(records: Records) -> list[str]:
     """Values chosen at an end of their grid, beyond which the best may lie: a line per method and value."""
-    titles = _titles(records)
-    places: dict[str, list[str]] = {}
-    for row in select(records["steps"], chosen=True):
-        if row["factor"] in (runs.FACTORS[0], runs.FACTORS[-1]):
-            where = f"{titles[row['set']]} {row['arrangement']}, R = {row['R']:g}"
-            places.setdefault(f"{row['algorithm']}, {row['factor']:g} times its step", []).append(where)
-    for row in select(records["objectives"], chosen=True):
-        grid = runs.VALUES[row["tuned"]]
-        if row["tuned"] and row["value"] in (grid[0], grid[-1]):
-            where = f"{titles[row['set']]}{runs.LENGTHS[row['lengths']]}, α = {row['alpha']:g}"
-            places.setdefault(f"{row['method']}, {TUNED[row['tuned']]} = {row['value']:g}", []).append(where)
-    for row in select(records["played"], chosen=True):
-        if row["R"] in (runs.PLAYED_RADII[0], runs.PLAYED_RADII[-1]):
-            where = f"{titles[row['set']]}, α = {row['alpha']:g}"
-            places.setdefault(f"{row['method']}, regret of the iterates, R = {row['R']:g}", []).append(where)
+    titles, places = _titles(records), dict[str, list[str]]()
+    for table, (what, where) in _EDGES.items():
+        for row in select(records[table], chosen=True, at_edge=True):
+            named = row | {"title": titles[row["set"]], "LENGTHS": runs.LENGTHS.get(row.get("lengths", ""), "")}
+            named["tuned"] = TUNED.get(row.get("tuned", ""), "")
+            places.setdefault(what.format(**named), []).append(where.format(**named))
     return [f"{method}: {'; '.join(dict.fromkeys(where))}" for method, where in places.items()]
 
 

@@ -14,7 +14,7 @@ from sparseoco.papers import sources
 from sparseoco.papers.cl_fobos import runs
 from sparseoco.papers.claims import Finding, Measured, Pair, Place, Values, find_evidence, judge, read_claims
 from sparseoco.papers.experiment import Experiment, Run, check_repetitions, lines_by, look, read_schemas, render
-from sparseoco.papers.rows import Records, Row, column, distinct, grouped, mean, mean_rows, select
+from sparseoco.papers.rows import Records, Row, column, distinct, grouped, mean, select
 from sparseoco.papers.sources import DOMAINS, Documents, DocumentSource
 from sparseoco.report import charts
 from sparseoco.report.svg import plot
@@ -204,7 +204,7 @@ def _reached(rows: Sequence[Row]) -> list[int]:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Figures 1, 2 and 3, and R̄(T) over the steps that were tried.
+# Figures 1 and 2.
 
 
 _PLACES: Final = dict(zip((method.name for method in runs.METHODS), (0, 2, 3, 1), strict=True))
@@ -225,23 +225,7 @@ def tradeoff_figure(results: Sequence[Row]) -> charts.Chart:
             label = f"{{{columns[1]}:.4f}} in {{{columns[0]}:.3f}} s"
             series += lines_by(results, "method", *columns, looks, label=label)
     x = charts.log_axis("seconds (log scale); hollow: the paper's", charts.values_x(series))
-    return charts.Chart(x, charts.linear_axis("R̄(T)", charts.values_y(series)), series, width=charts.HALF, height=360)
-
-
-def steps_figure(search: Sequence[Row]) -> charts.Chart:
-    """R̄(T) of every step that was tried, a line per method, with its smallest value marked."""
-    series = []
-    finite = [row for row in search if row["objective"] is not None]
-    low = min(row["objective"] for row in finite)
-    for name in distinct(search, "method"):
-        line = {"colour": _look(name)["colour"], "dash": charts.DASHES[_PLACES[name]], "group": name}
-        series += lines_by(finite, "method", "eta0", "objective", {name: line}, label="α₀ = {eta0:g}: {objective:.4f}")
-        best = _look(name) | {"dash": "", "size": 5.0, "group": name, "legend": False, "heading": ""}
-        chosen = lines_by(select(finite, chosen=True), "method", "eta0", "objective", {name: best}, label="")
-        series += [mark._replace(labels=()) for mark in chosen]
-    x = charts.log_axis("α₀ (log scale)", charts.values_x(series))
-    y = charts.linear_axis("R̄(T)", [], low=low - 0.03, high=low + 0.4)
-    return charts.Chart(x, y, series, width=charts.HALF, height=360)
+    return charts.Chart(x, charts.linear_axis("R̄(T)", charts.values_y(series)), series)
 
 
 def nonzeros_figure(rows: Sequence[Row]) -> charts.Chart:
@@ -250,27 +234,6 @@ def nonzeros_figure(rows: Sequence[Row]) -> charts.Chart:
     label = "{rounds:,} rounds: {value:.2f} %"
     series = lines_by(rows, "method", "rounds", "share", looks, label=label, scale=100, width=1.2)
     return charts.line_chart(series, "rounds", "nonzero weights, %", zero="xy")
-
-
-def snapshots_figure(rows: Sequence[Row], examples: int) -> charts.Chart:
-    """Share of right predictions of each snapshot: ours, mean of the repetitions, and the paper's, dotted."""
-    rounds = sorted(distinct(rows, "rounds"))
-    points = []
-    for row in mean_rows(rows, ("method", "rounds"), ("right",)):
-        shares = {"here": row["right"] / examples, "paper": row["paper_right"] / runs.EXAMPLES}
-        points += [
-            {"line": f"{row['method']}, {whose}", "at": rounds.index(row["rounds"]), "share": share, **row}
-            for whose, share in shares.items()
-        ]
-    looks = {
-        f"{name}, {whose}": {**_look(name), "dash": dash, "hollow": whose == "paper"}
-        for name in distinct(rows, "method")
-        for whose, dash in (("here", "solid"), ("paper", "dot"))
-    }
-    label = "after {rounds:,} rounds: {value:.1f} %"
-    series = lines_by(points, "line", "at", "share", looks, label=label, scale=100)
-    x = charts.category_axis("solution after so many rounds", [f"{t:,}" for t in rounds])
-    return charts.Chart(x, charts.linear_axis("right predictions, %", charts.values_y(series)), series)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -287,7 +250,6 @@ def cl_fobos_page(records: Records, inputs: dict[str, Any]) -> str:
         )
         for figure in runs.FIGURES
     ]
-    snapshots = snapshots_figure(records["snapshots"], inputs["examples"])
     return render(
         "cl_fobos",
         inputs,
@@ -295,47 +257,34 @@ def cl_fobos_page(records: Records, inputs: dict[str, Any]) -> str:
         timing_claims=cl_fobos_timing_claims(records),
         sections=[_section(records, number, lam) for number, lam in enumerate(runs.PUBLISHED, start=1)],
         nonzeros=nonzeros,
-        snapshots=plot("snapshots", "Right predictions of all examples by intermediate solutions", snapshots),
         largest_difference=max(abs(row["float32_difference"]) for row in records["results"]),
         look=_look,
         runs=runs,
         lambda_label=lambda_label,
-        differences=_differences(records) if inputs["all_words"] else [],
         others=runs.OTHERS if inputs["all_words"] else {},
     )
 
 
 def _section(records: Records, number: int, lam: float) -> dict[str, Any]:
-    """A λ: its table, R̄(T) against run time and over the steps."""
+    """A λ: its table, and R̄(T) against run time."""
     title = lambda_label(lam)
     rows = [row | _seconds(records, lam, row["method"]) for row in select(records["results"], lam=lam)]
-    steps = steps_figure(select(records["search"], lam=lam))
     return {
         "number": number,
         "title": title,
         "rows": rows,
         "tradeoff": plot(f"tradeoff-{number}", f"R̄(T) against run time, {title}", tradeoff_figure(rows)),
-        "steps": plot(f"steps-{number}", f"R̄(T) of every step tried, {title}", steps),
     }
 
 
 def _seconds(records: Records, lam: float, method: str) -> dict[str, float]:
-    """Run times as printed and of the learner, means of the data sets; of the learner with R̄(T), of the first."""
+    """Run times as printed, of the learner, and of the learner with R̄(T): means of the data sets."""
     printed, lazy = (select(records["timings"], what=what, lam=lam, method=method) for what in ("as printed", "lazy"))
     return {
         "seconds": mean(row["seconds"] for row in printed),
         "lazy_seconds": mean(row["seconds"] for row in lazy),
-        "seconds_with_objective": lazy[0]["seconds_with_objective"],
+        "seconds_with_objective": mean(row["seconds_with_objective"] for row in lazy),
     }
-
-
-def _differences(records: Records) -> list[tuple[str, float, float]]:
-    """The largest difference of R̄(T) from the printed one with the paper's steps: features, for λ ≥ 0.0005, below."""
-    differences = []
-    for suffix, words in ({"at_paper_eta0": "the counts"} | runs.OTHERS).items():
-        gaps = [(row["lam"], abs(row[f"objective_{suffix}"] - row["paper_objective"])) for row in records["results"]]
-        differences.append((words, max(g for lam, g in gaps if lam >= 5e-4), max(g for lam, g in gaps if lam < 5e-4)))
-    return differences
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -397,9 +346,7 @@ def reproduce_cl_fobos(
     inputs: dict[str, Any] = {
         "domain": own.paper,
         "differs": own.differs,
-        "missing": [
-            {"title": source.title, "shows": _shows(source)} for source in sources.missing_sources(known, found)
-        ],
+        "missing": [source.title for source in sources.missing_sources(known, found)],
         "repetitions": repetitions,
         "rounds": rounds,
     }
@@ -416,15 +363,6 @@ def reproduce_cl_fobos(
         return records | judge(cl_fobos_claims(records, printed=own.paper == runs.DOMAIN))
 
     return EXPERIMENT.run(Run(out, progress), compute, inputs, files)
-
-
-def _shows(source: DocumentSource) -> str:
-    """What a set that is not in the folder would have shown."""
-    if source.name == runs.DOMAIN:
-        return "Tables 1 to 7"
-    if source.paper == runs.DOMAIN:
-        return "the effect of all words and pairs of words"
-    return f"the same experiments on a domain that the paper does not print (--domain {source.paper})"
 
 
 def _draws(source: DocumentSource, documents: Documents, repetitions: int, rounds: int) -> list[runs.Draw]:

@@ -313,10 +313,10 @@ def bound_cell(draw: Draw, setting: Setting) -> Cell:
     return draw.cell("bound", run, settings=_names([setting]))
 
 
-def lazy_timing_cell(draw: Draw, settings: Sequence[Setting], *, objective: bool) -> Cell:
-    """Processor seconds of each setting alone by the learners: learning, and if asked learning with R̄(T)."""
+def lazy_timing_cell(draw: Draw, settings: Sequence[Setting]) -> Cell:
+    """Processor seconds of each setting alone by the learners: learning, and learning with R̄(T)."""
 
-    kinds = {"seconds": False} | ({"seconds_with_objective": True} if objective else {})
+    kinds = {"seconds": False, "seconds_with_objective": True}
 
     def alone(timed: Draw) -> list[Row]:
         def seconds(setting: Setting) -> Row:
@@ -328,7 +328,7 @@ def lazy_timing_cell(draw: Draw, settings: Sequence[Setting], *, objective: bool
         alone(draw._replace(rounds=1))  # compiles
         return alone(draw)
 
-    return draw.cell("lazy seconds", run, settings=_names(settings), objective=objective)
+    return draw.cell("lazy seconds", run, settings=_names(settings))
 
 
 def timing_cell(draw: Draw, settings: Sequence[Setting]) -> Cell:
@@ -582,15 +582,11 @@ def _snapshots(draws: list[Draw], run: Run) -> list[Row]:
 def _timings(draws: list[Draw], settings: list[Setting], run: Run) -> list[Row]:
     """Each setting alone, one after the other: the learners, and the algorithms as printed with the paper's n.
 
-    Those of Figure 2 are timed as printed as well, and the learners with R̄(T) on the first data set.
+    Those of Figure 2 are timed as printed as well.
     """
-
-    def by_learners(draw: Draw, timed: list[Setting]) -> Cell:
-        return lazy_timing_cell(draw, timed, objective=draw is draws[0])
-
     of_figures = [setting for figure in FIGURES for setting in figure[:2]]
     return [
-        *_rows(run, "time", by_learners, draws, settings, 1, what="lazy"),
+        *_rows(run, "time", lazy_timing_cell, draws, settings, 1, what="lazy"),
         *_rows(run, "time as printed", timing_cell, draws, settings, 1, what="as printed"),
         *_rows(run, "time as printed", timing_cell, draws, of_figures, 1, what="figure 2"),
     ]

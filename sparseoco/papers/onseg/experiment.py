@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from sparseoco.core.errors import InputError
 from sparseoco.core.formatting import amount
 from sparseoco.core.logs import ProgressCallback, no_progress
 from sparseoco.papers import claims
@@ -13,7 +12,6 @@ from sparseoco.papers.experiment import Experiment, Run, check_repetitions, line
 from sparseoco.papers.onseg import runs
 from sparseoco.papers.rows import Records, Row, column, distinct, extend, grouped, mean, mean_and_error, select
 from sparseoco.papers.sources import find_file, no_input_files
-from sparseoco.papers.tables import read_panel
 from sparseoco.report import charts
 from sparseoco.report.svg import Plot, plot
 
@@ -256,7 +254,6 @@ def reproduce_onseg(
     *,
     repetitions: int = REPETITIONS,
     draws: int = DRAWS,
-    panel: Sequence[Path] = (),
     progress: ProgressCallback = no_progress,
 ) -> Path:
     """Run the experiments whose files are there; write OUT/*.parquet, OUT/inputs.json and OUT/onseg.html.
@@ -272,8 +269,6 @@ def reproduce_onseg(
         Folder of the results.
     repetitions, draws : int
         Runs of a bandit on a data set, and draws of stocks.
-    panel : sequence of Path
-        Further panels of prices or relatives, wherever they are (`sparseoco.papers.tables`).
 
     Returns
     -------
@@ -283,12 +278,12 @@ def reproduce_onseg(
     Raises
     ------
     InputError
-        If none of the files is there, one is invalid, or two panels have the same name.
+        If none of the files is there, or one is invalid.
     """
     check_repetitions(repetitions=repetitions, draws=draws)
     names = [source.file for source in runs.SOURCES] + [source.file for source in runs.PANELS]
     files = {name: path for name in names if (path := find_file(data, name))}
-    if not files and not panel:
+    if not files:
         raise no_input_files(data, names)
     datasets = [
         runs.read_dataset(source, files[source.file], setting)
@@ -296,13 +291,7 @@ def reproduce_onseg(
         if source.file in files
         for setting in runs.SETTINGS
     ]
-    sources = [source for source in runs.PANELS if source.file in files]
-    for path in panel:
-        if path.name in files:
-            raise InputError(f"{path}: there is a panel of this name already.", code="duplicate-name")
-        files[path.name] = path
-        sources.append(runs.PanelSource(path.name, path.name, "round", path.name))
-    panels = [(source, read_panel(files[source.file], from_one=source.from_one)) for source in sources]
+    panels = [(source, runs.read_panel(source, files[source.file])) for source in runs.PANELS if source.file in files]
 
     def compute(run: Run) -> Records:
         records: Records = {

@@ -21,8 +21,7 @@ from sparseoco.learners.domains import Constants, ball_constants
 from sparseoco.learners.ons import bandit_terms, ons_numbers
 from sparseoco.papers.experiment import Cell
 from sparseoco.papers.rows import Records, Row, as_rows, select, spread
-from sparseoco.papers.tables import Panel, read_table, standardise
-from sparseoco.storage.locations import read_toml
+from sparseoco.storage.locations import read_toml, storage_error
 from sparseoco.training.learner import Learner
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -52,11 +51,13 @@ class TableSource(NamedTuple):
     name: str
     title: str
     file: str
-    target: str
+    target: int
+    """The column of the labels, from 1."""
     labels: Literal["classes", "numbers"]
     beta_ons: float
     beta_onseg: float
-    leave_out: Sequence[str] = ()
+    header: bool = False
+    leave_out: Sequence[int] = ()
     rows: int | None = None
 
 
@@ -88,17 +89,43 @@ class Dataset(NamedTuple):
 
 def read_dataset(source: TableSource, path: Path, setting: str = PLAIN) -> Dataset:
     """A data set in one of `SETTINGS`. Raises `InputError` if the file is invalid."""
-    table = read_table(path, target=source.target, labels=source.labels, leave_out=tuple(source.leave_out))
-    if source.labels == "classes" and len(table.classes) != 2:
-        raise InputError(
-            f"{path} has {len(table.classes)} classes; {source.title} has 2.", code="wrong-number-of-classes"
-        )
-    table = table._replace(features=table.features[: source.rows], labels=table.labels[: source.rows])
+    cells = _numbers(path, header=source.header)[: source.rows]
+    kept = [k for k in range(cells.shape[1]) if k + 1 not in (source.target, *source.leave_out)]
+    if cells.shape[1] < source.target or not np.isfinite(cells[:, [*kept, source.target - 1]]).all():
+        raise InputError(f"{path} is not that of {source.title}: a cell is missing or no number.", code="invalid-table")
+    features, labels = np.ascontiguousarray(cells[:, kept]), cells[:, source.target - 1].copy()
+    if source.labels == "classes":
+        classes, indices = np.unique(labels, return_inverse=True)
+        if len(classes) != 2:
+            raise InputError(
+                f"{path} has {len(classes)} classes; {source.title} has 2.", code="wrong-number-of-classes"
+            )
+        labels = indices.astype(np.float64)
     if setting == STANDARDISED:
-        table = standardise(table)
-    rows = table.features, table.labels, "squared" if source.labels == "numbers" else "logistic"
+        features = standardised(features)
+    rows = features, labels, "squared" if source.labels == "numbers" else "logistic"
     diameter = implied_diameter(*rows, source.beta_ons) if setting == IMPLIED else D
     return Dataset(source, setting, diameter, *rows, ball_constants(*rows, diameter))
+
+
+def _numbers(path: Path, *, header: bool) -> NDArray[np.float64]:
+    """The cells of a CSV file, which may be compressed; NaN where one is missing or no number."""
+    try:
+        cells = np.genfromtxt(path, delimiter=",", skip_header=int(header), encoding="utf-8", ndmin=2)
+    except (ValueError, EOFError) as error:
+        problem = " ".join(str(error).split())[:200]
+        raise InputError(f"{path} cannot be read as a table of numbers: {problem}", code="invalid-table") from error
+    except OSError as error:
+        raise storage_error(error, path) from error
+    return np.asarray(cells, np.float64)
+
+
+def standardised(features: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Features scaled to mean 0 and population standard deviation 1; a constant column becomes 0."""
+    # Not by the deviation: the mean of equal numbers may differ from them by rounding.
+    constant = (features == features[0]).all(axis=0)
+    mean = np.where(constant, features[0], features.mean(axis=0))
+    return np.asarray((features - mean) / np.where(constant, 1.0, features.std(axis=0)))
 
 
 def implied_diameter(features: NDArray[np.float64], labels: NDArray[np.float64], loss: str, beta: float) -> float:
@@ -368,21 +395,52 @@ BETA: Final = 8.7142e-5
 
 
 class PanelSource(NamedTuple):
-    """A file of a panel; `from_one` as in `read_panel`."""
+    """A file of prices: see sources.toml."""
 
     name: str
     title: str
     period: str
     file: str
     from_one: bool = False
+    dates: bool = False
 
 
 PANELS: Final = tuple(PanelSource(**row) for row in _FILE["panels"])
 
 
+class Panel(NamedTuple):
+    """Returns of stocks.
+
+    Parameters
+    ----------
+    returns : (rounds, stocks) float64
+        Price over the price of the row before, less 1.
+    incomplete : int
+        Stocks that are left out because a price is missing.
+    """
+
+    returns: NDArray[np.float64]
+    incomplete: int
+
+
+def read_panel(source: PanelSource, path: Path) -> Panel:
+    """The returns of the stocks with a price in every row. Raises `InputError` if the file is invalid."""
+    cells = _numbers(path, header=True)[:, int(source.dates) :]
+    complete = (cells > 0).all(axis=0)
+    prices = cells[:, complete]
+    if source.from_one:
+        prices = np.vstack([np.ones(prices.shape[1]), prices])
+    returns = np.ascontiguousarray(prices[1:] / prices[:-1] - 1)
+    if min(returns.shape) < 2:
+        raise InputError(
+            f"{path} has fewer than two stocks with a price in every row, or fewer than two rounds.", code="too-small"
+        )
+    return Panel(returns, int((~complete).sum()))
+
+
 def draw_stocks(panel: Panel, draw: int) -> NDArray[np.int64]:
     """The columns of one draw, in order: `STOCKS` of them, or all if there are no more. Draws are independent."""
-    count = len(panel.stocks)
+    count = panel.returns.shape[1]
     if count <= STOCKS:
         return np.arange(count)
     return np.sort(np.random.Generator(np.random.PCG64([draw, count])).permutation(count)[:STOCKS])
@@ -429,9 +487,8 @@ def describe_panel(source: PanelSource, panel: Panel, draws: int) -> Row:
         "panel": source.name,
         "title": source.title,
         "period": source.period,
-        "values": panel.values,
-        "stocks": len(panel.stocks),
-        "incomplete": len(panel.incomplete),
+        "stocks": panel.returns.shape[1],
+        "incomplete": panel.incomplete,
         "drawn": n,
         "T": T,
         "F": F,

@@ -1,123 +1,214 @@
-"""The experiments of Oiwa et al. 2011 and 2012: page, run."""
+"""The experiments of Oiwa et al. 2011 and 2012: claims, page, run."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
-
-import numpy as np
+from typing import Any, Final, NamedTuple
 
 from sparseoco.core.errors import InputError
 from sparseoco.core.formatting import integer, percent
 from sparseoco.core.logs import ProgressCallback, no_progress
-from sparseoco.learners import find_algorithm
-from sparseoco.learners.contract import Rule, advance_clock
-from sparseoco.learners.losses import find_loss
-from sparseoco.learners.penalties import find_penalty
-from sparseoco.papers import sources
-from sparseoco.papers.claims import judge_by_rules
+from sparseoco.papers import claims, sources
+from sparseoco.papers.claims import Comparison, Finding, Measured, Pair
 from sparseoco.papers.experiment import Experiment, Run, lines_by, look, read_schemas, render
-from sparseoco.papers.rows import Records, Row, as_rows, distinct, extend, mean_rows, select
-from sparseoco.papers.sources import DOMAINS, DocumentSource
-from sparseoco.papers.truncation import claims as published
-from sparseoco.papers.truncation import trials
+from sparseoco.papers.rows import Records, Row, column, distinct, extend, grouped, mean, mean_rows, select
+from sparseoco.papers.sources import DOMAINS
+from sparseoco.papers.truncation import runs
+from sparseoco.papers.truncation.runs import RDA, STDA_INF, error_at
 from sparseoco.report import charts
-from sparseoco.report.svg import Plot, plot
+from sparseoco.report.svg import plot
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Figures 1 to 4 of 2011 and Figure 1 of 2012: what an update and a truncation do to one coordinate.
-#
-# All values come from the learners' own scalar functions, those that their kernels are compiled from, with η = 1.
+# Methods compared on a data set, fold by fold: errors and sparsities with a rule's λ, and errors at equal sparsity.
 
 
-ORDERS: Final[tuple[int | str, ...]] = (1, 2, 3, "inf")
-"""Of the norm, as the learners' parameter p."""
-OCCURRENCES: Final = 50
-WEIGHTS: Final = tuple(np.linspace(-3.0, 3.0, 121).tolist())
-"""Before a truncation."""
-SMALL, LARGE = 0.25, 2.0
-"""h in Figures 3 and 4 of 2011, with λ = 1."""
+MEAN: Final = "mean of the sets"
+"""Where a claim is tested on all sets together."""
 
 
-def _coordinate(algorithm: str, **parameters: Any) -> tuple[Rule, Any]:
-    """The functions of a learner with these parameters, for the hinge loss and l1, and the scalars of its first
-    round."""
-    definition = find_algorithm(algorithm)
-    configuration = definition.configuration(parameters)
-    rule: Rule = definition.rule(find_loss("hinge"), find_penalty("l1"), configuration)
-    params = rule.params(*definition.numbers(configuration, rule.param_names))
-    return rule, rule.round_scalars(rule.start, params, rule.maps)
+class SetRows(NamedTuple):
+    """The rows of a data set: with a rule's λ, and of all λ."""
+
+    title: str
+    folds: Sequence[Row]
+    paths: Sequence[Row]
+
+    def shares(self, method: str, name: str = "error") -> list[float]:
+        """The errors, sparsities or, as the negative of sparsity, nonzero weights of a method, a share per fold."""
+        rows = select(self.folds, method=method)
+        return [-row["sparsity"] for row in rows] if name == "nonzero weights" else column(rows, name)
+
+    def text(self, method: str) -> str:
+        """Mean error, and sparsity in parentheses, as in the papers' tables."""
+        error, sparsity = (percent(mean(self.shares(method, name))) for name in ("error", "sparsity"))
+        return f"{error} ({sparsity})"
+
+    def fold_paths(self, method: str) -> list[list[Row]]:
+        """The rows of the λ of a method, fold by fold."""
+        return grouped(select(self.paths, method=method), "fold")
+
+    def errors_at(self, method: str, sparsity: float) -> list[float] | None:
+        """`error_at` in every fold; None if the λ of a fold do not enclose this sparsity."""
+        errors = [error_at(path, sparsity) for path in self.fold_paths(method)]
+        found = [error for error in errors if error is not None]
+        return found if len(found) == len(errors) else None
 
 
-def norms(algorithm: str, **parameters: Any) -> list[float]:
-    """The threshold's factor, h or r, of a coordinate after 1, 2, … `OCCURRENCES` gradients of size 1.
+def errors_text(errors: Sequence[float] | None) -> str:
+    """The mean of errors at a sparsity that not every λ path reaches."""
+    return "not reached in every fold" if errors is None else percent(mean(errors))
 
-    Parameters
-    ----------
-    algorithm : str
-        sgft or stda.
-    **parameters
-        Of the learner, among them the order p.
+
+def with_mean(records: Records, found: list[Finding]) -> list[Finding]:
+    """The findings of a claim on every set and, where it was compared on sets of two or more corpora, on their mean.
+
+    Sets of one corpus, as reviews in two forms or newsgroups in several sets, may share documents and count as one.
     """
-    rule, scalars = _coordinate(algorithm, **parameters)
-    state = rule.state(*np.zeros(len(rule.slots)).tolist())
-    values = []
-    for _ in range(OCCURRENCES):
-        state = rule.update(state, 0.0, scalars, 1.0, None, rule.maps)
-        assert rule.threshold is not None
-        values.append(float(rule.threshold(state, 0.0, scalars, rule.maps)))
-    return values
+    corpora = {row["title"]: row["corpus"] for row in records["sets"]}
+    groups: dict[str, list[list[Comparison]]] = {}
+    for row in found:
+        parts = [part for part in row.evidence if isinstance(part, Comparison)]
+        if len(parts) == len(row.evidence):
+            groups.setdefault(corpora[row.where], []).append(parts)
+    if len(groups) < 2:
+        return found
+    evidence = [
+        claims.in_the_mean([[parts[k] for parts in group] for group in groups.values()])
+        for k in range(len(found[0].evidence))
+    ]
+    here = f"{sum(map(len, groups.values()))} sets; those of one corpus count as one: {', '.join(groups)}"
+    return [*found, found[0]._replace(where=MEAN, here=here, evidence=tuple(evidence))]
 
 
-def truncated_weights(algorithm: str, history: tuple[float, ...], **parameters: Any) -> list[float]:
-    """`WEIGHTS` after the truncation of one round.
-
-    Parameters
-    ----------
-    algorithm : str
-        fobos, which the paper calls SG-L1, or sgft.
-    history : tuple of float
-        The rest of the coordinate's state: the norm h of sgft, nothing of fobos.
-    **parameters
-        Of the learner, among them λ.
-    """
-    rule, scalars = _coordinate(algorithm, **parameters)
-    assert rule.clock_time is not None
-    elapsed = rule.clock_time(advance_clock(rule.start)) - rule.clock_time(rule.start)
-    return [float(rule.weight(rule.state(w, *history), elapsed, scalars, rule.maps)) for w in WEIGHTS]
+# ----------------------------------------------------------------------------------------------------------------------
+# Measures of the claims in claims.toml, each on every data set. Methods are compared fold by fold, with the λ of a
+# rule, and at equal sparsity, where no rule matters.
 
 
-def sgft_curves() -> list[Row]:
-    """Figures 1 to 4 of 2011."""
-    truncations = {
-        "Figure 2: SG-L1": truncated_weights("fobos", (), eta0=1.0, lam=1.0),
-        f"Figure 3: SGFT, h = {SMALL:g}": truncated_weights("sgft", (SMALL,), eta0=1.0, lam=1.0),
-        f"Figure 4: SGFT, h = {LARGE:g}": truncated_weights("sgft", (LARGE,), eta0=1.0, lam=1.0),
-    }
-    return _norm_curves("sgft", eta0=1.0) + _curves("truncation", WEIGHTS, truncations)
+SPARSE: Final = 0.8
+"""Sparsity at which methods are compared, and from which on weights count as sparse."""
+CLAIMS: Final = {name: claims.read_claims(__file__, name) for name in ("stda", "sgft")}
+
+_pair = partial(Pair, percent=True, overlap=claims.FOLDS_OVERLAP)
+"""Shares in the ten folds of a cross-validation."""
 
 
-def stda_curves() -> list[Row]:
-    """Figure 1 of 2012."""
-    return _norm_curves("stda")
+def truncation_claims(name: str, records: Records, rule: str) -> list[Finding]:
+    """The claims of a paper, stda or sgft, with this rule for λ: on every set, and all but those on bounds and printed
+    results on the mean of the sets."""
+    of_rule = records | {table: select(records[table], rule=rule) for table in ("folds", "results")}
+    found: list[Finding] = []
+    for claim in CLAIMS[name]:
+        own = claims.find_evidence([claim], Measures(of_rule))
+        found += own if claim.measure == "printed_errors" else with_mean(records, own)
+    return found
 
 
-def _norm_curves(algorithm: str, **parameters: Any) -> list[Row]:
-    names = {p: "∞" if p == "inf" else str(p) for p in ORDERS}
-    curves = {f"p = {name}": norms(algorithm, p=p, **parameters) for p, name in names.items()}
-    return _curves("norm", range(1, OCCURRENCES + 1), curves)
+class Measures(NamedTuple):
+    """What the claims are tested on: `measure` in claims.toml is the name of a method."""
 
+    records: Records
 
-def _curves(figure: str, x: Sequence[float], curves: dict[str, list[float]]) -> list[Row]:
-    """A row per point of the curves of a figure."""
-    return [{"figure": figure, "curve": name} | row for name, y in curves.items() for row in as_rows({"x": x, "y": y})]
+    def _sets(self) -> Iterator[SetRows]:
+        for row in self.records["sets"]:
+            folds, paths = (select(self.records[table], set=row["set"]) for table in ("folds", "paths"))
+            yield SetRows(row["title"], folds, paths)
+
+    def folds(
+        self, pairs: Sequence[Sequence[str]], shares: Sequence[str] = ("error",), *, margin: float = 0.0
+    ) -> Iterator[Measured]:
+        """Shares of both methods of each pair, of the first less the margin, on every set that has them."""
+        for own in self._sets():
+            if not {name for names in pairs for name in names} <= {row["method"] for row in own.folds}:
+                continue
+            texts, values = [], []
+            for ours, theirs in pairs:
+                text = f"{own.text(ours)}, {own.text(theirs)}"
+                texts.append(f"{ours} and {theirs}: {text}" if len(pairs) > 1 else text)
+                what = f"{ours} − {theirs}" if len(pairs) > 1 else ""
+                for name in shares:
+                    left = [share - margin for share in own.shares(ours, name)]
+                    label = f"{ours} − {100 * margin:g} points − {theirs}" if margin else what
+                    label = f"{what} {name}".strip() if len(shares) > 1 else label
+                    values.append(_pair(left, own.shares(theirs, name), label))
+            yield Measured(own.title, "; ".join(texts), values)
+
+    def folds_together(self, pairs: Sequence[Sequence[str]]) -> Iterator[Measured]:
+        return (place._replace(values=[place.values]) for place in self.folds(pairs))
+
+    def errors_at_sparsity(
+        self, ours: str, theirs: str, here: str = "{ours} and {theirs}", factor: float = 1.0
+    ) -> Iterator[Measured]:
+        """A factor of the error of one method, and the error of another."""
+        for own in self._sets():
+            left, right = (own.errors_at(name, SPARSE) for name in (ours, theirs))
+            pair = None if left is None or right is None else _pair([factor * error for error in left], right)
+            yield Measured(own.title, here.format(ours=errors_text(left), theirs=errors_text(right)), [pair])
+
+    def error_lost(self, methods: Sequence[str]) -> Iterator[Measured]:
+        """What sparse weights of each method lose against the least error of its λ; the first against the others."""
+        for own in self._sets():
+            texts, rises = [], []
+            for name in methods:
+                least = [min(column(path, "error")) for path in own.fold_paths(name)]
+                sparse = own.errors_at(name, SPARSE)
+                rises.append(None if sparse is None else [a - b for a, b in zip(sparse, least, strict=True)])
+                texts.append(f"{name}: least error {percent(mean(least))}, then {errors_text(sparse)}")
+            values = [
+                None if rises[0] is None or rise is None else _pair(rise, rises[0], f"{name} − {methods[0]}")
+                for name, rise in zip(methods[1:], rises[1:], strict=True)
+            ]
+            yield Measured(own.title, "; ".join(texts), values)
+
+    def lines(self) -> Iterator[Measured]:
+        """Figure 2 of 2012, where both methods select features in every fold, of two folds or more."""
+        for data_set in self.records["sets"]:
+            rows = select(self.records["frequencies"], set=data_set["set"])
+            folds = [set(column(select(rows, method=name), "fold")) for name in (STDA_INF, RDA)]
+            if not len(folds[0]) == len(folds[1]) > 1:
+                continue
+            shares = []
+            for fold in sorted({row["fold"] for row in rows}):
+                ours, theirs = (column(select(rows, fold=fold, method=name), "count") for name in (STDA_INF, RDA))
+                shares.append(mean(float(a < b) for a, b in zip(ours, theirs, strict=True)))
+            first = [select(rows, fold=rows[0]["fold"], method=name) for name in (STDA_INF, RDA)]
+            selected = " and ".join(integer(own[0]["selected"]) for own in first)
+            half = " and ".join(integer(own[len(own) // 2]["count"]) for own in first)
+            here = (
+                f"{percent(mean(shares))} of the line is below; in the first fold half of the selected features "
+                f"({selected}) occur no more than {half} times"
+            )
+            yield Measured(
+                data_set["title"], here, [_pair([0.5] * len(shares), shares, "half − share of the line that is below")]
+            )
+
+    def norms_below(self, methods: Sequence[str], bound: float) -> Iterator[Measured]:
+        """Whether the norm of a coordinate's history stays below the bound in every fold, with the λ of the rule."""
+        for own in self._sets():
+            texts, holds = [], []
+            for name in methods:
+                norms = {(row["fold"], row["lam"]): row["norm"] for row in select(own.paths, method=name)}
+                largest = max(norms[row["fold"], row["lam"]] for row in select(own.folds, method=name))
+                holds.append(largest < bound)
+                texts.append(f"{name}: at most {largest:,.4g}, and {max(norms.values()):,.4g} with any λ")
+            yield Measured(own.title, "; ".join(texts), holds)
+
+    def printed_errors(self, method: str) -> Iterator[Measured]:
+        """Against the printed error, which is the unit of the margin."""
+        for data_set, own in zip(self.records["sets"], self._sets(), strict=True):
+            results = select(self.records["results"], set=data_set["set"], method=method)
+            printed = [row["paper_error"] for row in results if row["paper_error"] is not None]
+            if printed:
+                errors, paper = own.shares(method), printed[0]
+                here = f"{own.text(method)} against {percent(paper)}"
+                yield Measured(own.title, here, [_pair(errors, [paper] * len(errors), unit=paper)])
 
 
 # ----------------------------------------------------------------------------------------------------------------------
 # The page of the experiments.
 
 
-def truncation_page(paper: trials.Paper, records: Records, inputs: dict[str, Any]) -> str:
+def truncation_page(paper: runs.Paper, records: Records, inputs: dict[str, Any]) -> str:
     """The HTML of the page of a paper."""
     methods = distinct(records["paths"], "method")
     return render(
@@ -125,40 +216,18 @@ def truncation_page(paper: trials.Paper, records: Records, inputs: dict[str, Any
         inputs,
         records,
         rule=paper.rule,
-        rules=trials.RULES,
+        rules=runs.RULES,
         sheets=_sheets(paper, records),
-        functions=_functions(records["functions"]),
         sections=[_section(records, row, methods) for row in records["sets"]],
-        samples=published.SAMPLES if paper.name == "stda" else {},
+        samples=runs.SAMPLES if paper.name == "stda" else {},
     )
 
 
-def _functions(rows: Sequence[Row]) -> list[Plot]:
-    """What the learners' own functions do to one coordinate."""
-    axes = {
-        "norm": ("Figure 1: the norm of a coordinate's history", "occurrences", "norm"),
-        "truncation": ("Figures 2 to 4: a weight truncated", "weight before the truncation", "weight after it"),
-    }
-    plots = []
-    for figure in distinct(rows, "figure"):
-        title, x, y = axes[figure]
-        own = select(rows, figure=figure)
-        looks = {
-            name: {"colour": charts.COLOURS[k], "dash": charts.DASHES[k], "heading": ""}
-            for k, name in enumerate(distinct(own, "curve"))
-        }
-        series = [line._replace(labels=()) for line in lines_by(own, "curve", "x", "y", looks, label="")]
-        plots.append(plot(figure, title, charts.line_chart(series, x, y)._replace(height=320)))
-    return plots
-
-
-def _sheets(paper: trials.Paper, records: Records) -> list[published.PrintedTable]:
+def _sheets(paper: runs.Paper, records: Records) -> list[runs.PrintedTable]:
     """The tables of the page: those printed, and without a name and printed results those of other methods."""
     unprinted = distinct(select(records["results"], table=""), "method")
-    added = tuple(method for method in unprinted if method not in published.UNPRINTED)
-    others = {title: names for title, names in published.NOT_PRINTED.items() if set(names) <= set(unprinted)}
-    others |= {"Added: methods that the paper does not have": added} if added else {}
-    return [*paper.printed, *(published.PrintedTable("", title, methods, {}) for title, methods in others.items())]
+    others = {title: names for title, names in runs.NOT_PRINTED.items() if set(names) <= set(unprinted)}
+    return [*paper.printed, *(runs.PrintedTable("", title, methods, {}) for title, methods in others.items())]
 
 
 def _section(records: Records, data_set: Row, methods: Sequence[str]) -> dict[str, Any]:
@@ -166,12 +235,12 @@ def _section(records: Records, data_set: Row, methods: Sequence[str]) -> dict[st
     name, title = data_set["set"], data_set["title"]
     chart = path_figure(select(records["paths"], set=name), methods)
     path = plot(f"path-{name}", f"Error against sparsity, {title}", chart)
-    frequencies, rows = None, select(records.get("frequencies", []), set=name, fold=trials.HELD_OUT)
+    frequencies, rows = None, select(records.get("frequencies", []), set=name, fold=runs.HELD_OUT)
     if rows:
         heading = f"Occurrences of the selected features, {title}"
         frequencies = plot(f"frequencies-{name}", heading, frequencies_figure(rows))
     features = select(records.get("features", []), set=name)
-    samples = [(method, select(features, method=method)) for method in trials.PAIR] if features else []
+    samples = [(method, select(features, method=method)) for method in runs.PAIR] if features else []
     return {"row": data_set, "path": path, "frequencies": frequencies, "samples": samples}
 
 
@@ -205,7 +274,7 @@ def frequencies_figure(rows: Sequence[Row]) -> charts.Chart:
     ]
     looks = {
         row["line"]: {"colour": charts.COLOURS[k], "dash": charts.DASHES[k], "heading": method}
-        for k, method in enumerate(trials.PAIR)
+        for k, method in enumerate(runs.PAIR)
         for row in select(drawn, method=method)
     }
     label = "{percent:.0f} % of those selected: {count:,} times"
@@ -220,30 +289,26 @@ def frequencies_figure(rows: Sequence[Row]) -> charts.Chart:
 
 _SCHEMAS: Final = read_schemas(__file__)
 _BOTH: Final = (*DOMAINS, *(f"{domain}-text" for domain in DOMAINS), "ob-2-1", "sb-2-1")
-STDA: Final = trials.Paper(
-    "stda", _BOTH, sources.PRINTED, published.STDA_TABLES, _SCHEMAS, trials.SPARSEST, stda_curves
-)
-SGFT: Final = trials.Paper(
+STDA: Final = runs.Paper("stda", _BOTH, sources.PRINTED, runs.STDA_TABLES, _SCHEMAS, runs.SPARSEST)
+SGFT: Final = runs.Paper(
     "sgft",
     (*_BOTH, "ob-8-1", "sb-8-1", "reut20"),
     sources.PRINTED_2011,
-    published.SGFT_TABLES,
+    runs.SGFT_TABLES,
     {name: schema for name, schema in _SCHEMAS.items() if name not in ("features", "frequencies")},
-    trials.TEN_FOLD,
-    sgft_curves,
+    runs.TEN_FOLD,
 )
 
 
 def _reproduce(
-    paper: trials.Paper,
+    paper: runs.Paper,
     data: Path,
     out: Path,
     *,
-    methods: Path | None = None,
     passes: int | None = None,
     progress: ProgressCallback = no_progress,
 ) -> Path:
-    """Run the tables and draw the figures of a paper: III to V, 1 and 2 of 2012, or 3 and 4, 1 to 4 of 2011.
+    """Run the tables of a paper, III to V and Figure 2 of 2012, or 3 and 4 of 2011.
 
     Writes OUT/*.parquet, OUT/inputs.json and OUT/stda.html or OUT/sgft.html.
 
@@ -258,12 +323,10 @@ def _reproduce(
         Folder of the data sets, in it or in its subfolders; those that are missing are named on the page. Of each
         DOMAIN of reviews (books, dvd, electronics, kitchen), counts: DOMAIN/unlabeled.review of the processed corpus,
         else DOMAIN.svmlight, with feature_names.tsv, else DOMAIN/negative.review and positive.review; and text:
-        DOMAIN.jsonl, with the labels negative and positive, else the .review files with the corpus's original mark-up.
-        And 20news-bydate.jsonl, and for 2011 reuters21578.jsonl. All may be compressed, with the suffix .gz.
+        DOMAIN.jsonl, with the labels negative and positive. And 20news-bydate.jsonl, and for 2011
+        reuters21578.jsonl. All may be compressed, with the suffix .gz.
     out : Path
         Folder of the results.
-    methods : Path, optional
-        File of methods to run in addition to the paper's (`trials.Protocol.adding`).
     passes : int, optional
         Passes over the data; the papers' 20 by default.
 
@@ -277,28 +340,22 @@ def _reproduce(
     InputError
         If none of the files is there, or one is invalid.
     """
-    printed = trials.published_protocol(paper.name)
-    if passes is not None:
-        if passes < 1:
-            raise InputError(f"passes={passes} must be at least 1.", code="invalid-option")
-        printed = printed.model_copy(update={"search": printed.search | {"epochs": passes}})
-    protocol = printed if methods is None else printed.adding(methods)
+    if passes is not None and passes < 1:
+        raise InputError(f"passes={passes} must be at least 1.", code="invalid-option")
+    protocol = runs.published_protocol(paper.name, passes)
     known = sources.choose_sources(*paper.sources)
     found, files = sources.find_sources(data, known)
-    if methods is not None:
-        files[methods.name] = methods
 
     def compute(run: Run) -> Records:
-        records: Records = {"functions": paper.curves()}
+        records: Records = {}
         for source, documents in run.documents(found, files):
-            extend(records, trials.run_data_set(run, paper, protocol, printed, source, documents))
-        tested = {rule: published.truncation_claims(paper.name, records, rule) for rule in trials.RULES}
-        return records | judge_by_rules(tested, paper.rule)
+            extend(records, runs.run_data_set(run, paper, protocol, source, documents))
+        tested = {rule: truncation_claims(paper.name, records, rule) for rule in runs.RULES}
+        return records | claims.judge_by_rules(tested, paper.rule)
 
     inputs: dict[str, Any] = {
-        **protocol.model_dump(),
-        "added": [name for name in protocol.methods if name not in printed.methods],
-        "missing": [_missing(paper, source) for source in sources.missing_sources(known, found)],
+        **protocol._asdict(),
+        "missing": [source.title for source in sources.missing_sources(known, found)],
     }
     experiment = Experiment(paper.name, paper.schemas, partial(truncation_page, paper))
     return experiment.run(Run(out, progress), compute, inputs, files)
@@ -306,10 +363,3 @@ def _reproduce(
 
 reproduce_stda: Final = partial(_reproduce, STDA)
 reproduce_sgft: Final = partial(_reproduce, SGFT)
-
-
-def _missing(paper: trials.Paper, source: DocumentSource) -> Row:
-    """A set that is not in the folder, and what it would have shown."""
-    tables = [f"Table {table.name}" for table in paper.printed if source.paper in table.results]
-    shows = f"{source.paper} in {' and '.join(tables)}" if tables else "a domain that the paper prints nothing of"
-    return {"title": source.title, "shows": f"{shows}: {source.differs}"}

@@ -27,7 +27,7 @@ from sparseoco.report.charts import (
     styles,
     values_y,
 )
-from sparseoco.report.page import MAX_ROWS, plain
+from sparseoco.report.page import plain
 from sparseoco.report.svg import draw_plots, render_page
 from sparseoco.storage.commit import commit_bytes
 from sparseoco.storage.locations import Location
@@ -44,6 +44,7 @@ SHOWN: Final = 90
 OUTLIER: Final = 5
 OTHERS: Final = "all others"
 LISTED: Final = 10
+MAX_ROWS: Final = 100
 QUARANTINE_FILE: Final = "history-quarantine.parquet"
 
 

@@ -21,7 +21,7 @@
   };
 
   for (const figure of document.querySelectorAll("figure.chart")) {
-    const svg = figure.querySelector(".plot > svg"), at = svg.querySelector(".at"), matrix = svg.querySelector(".matrix");
+    const svg = figure.querySelector(".plot > svg"), at = svg.querySelector(".at");
     const series = [...svg.querySelectorAll("g.s[data-at]")].map((group) => ({
       group, head: group.dataset.head, labels: group.dataset.labels.split("\t"),
       points: group.dataset.at.split(" ").filter(Boolean).map((pair) => pair.split(",").map(Number)),
@@ -44,22 +44,8 @@
       at.style.display = "block";
       show((own.head ? own.head + "\n" : "") + own.labels[k], event);
     };
-    let rows = null;
-    const cell = (event) => {
-      const { left, top, cell, names, counts } = matrix.dataset, all = names.split("\t");
-      rows ??= counts.split(";").map((row) => new Map(row.split(" ").filter(Boolean).map((pair) => pair.split(":").map(Number))));
-      const [x, y] = within(svg, event), j = Math.floor((x - left) / cell), i = Math.floor((y - top) / cell);
-      const row = rows[i];
-      if (!row || j < 0 || j >= all.length) return leave();
-      const total = [...row.values()].reduce((a, b) => a + b, 0), count = row.get(j) ?? 0;
-      at.setAttribute("x", Number(left) + j * cell);
-      at.setAttribute("y", Number(top) + i * cell);
-      at.style.display = "block";
-      const share = total ? ` (${(100 * count / total).toFixed(1)} %)` : "";
-      show(`${all[i]}\npredicted as ${i === j ? "itself" : all[j]}: ${count.toLocaleString("en")} of ${total.toLocaleString("en")}${share}`, event);
-    };
-    svg.addEventListener("pointermove", matrix ? cell : nearest);
-    svg.addEventListener("pointerdown", matrix ? cell : nearest);
+    svg.addEventListener("pointermove", nearest);
+    svg.addEventListener("pointerdown", nearest);
     svg.addEventListener("pointerleave", leave);
     for (const button of figure.querySelectorAll(".legend button")) {
       const own = [...svg.querySelectorAll(`g.s[data-key="${button.dataset.key}"]`)];

@@ -1,6 +1,6 @@
-"""Trials of the experiments of Oiwa et al. 2011 and 2012."""
+"""Runs of the experiments of Oiwa et al. 2011 and 2012: printed results, trainings, λ by a rule, selected features."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -10,29 +10,79 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from pydantic import Field
 
 from sparseoco import __version__
-from sparseoco.core.errors import InputError, SparseocoError
-from sparseoco.core.option_models import OptionModel, validate
+from sparseoco.core.errors import InputError
 from sparseoco.kernels.order import fold_rows, gather
-from sparseoco.learners import find_algorithm
 from sparseoco.papers.experiment import Cell, Run
 from sparseoco.papers.rows import Records, Row, as_rows, column, extend, mean, mean_and_deviation, mean_rows, select
 from sparseoco.papers.sources import Documents, DocumentSource
-from sparseoco.papers.truncation.claims import RDA, STDA_INF, UNPRINTED, PrintedTable, error_at
 from sparseoco.search.selection import choose
 from sparseoco.storage.locations import read_toml
 from sparseoco.training.learner import Learner
 from sparseoco.training.options import SearchOptions, Select
 from sparseoco.training.stream import ordered_rows, range_rows_of
-from sparseoco.training.validation import check_size
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The methods and printed results of Oiwa, Matsushima and Nakagawa, 2012 (STDA) and 2011 (SGFT).
+
+
+class PrintedResult(NamedTuple):
+    """A cell of a table: error and sparsity, and the deviation of the error if it is printed, as shares."""
+
+    error: float
+    sparsity: float
+    deviation: float | None = None
+
+
+class PrintedTable(NamedTuple):
+    """A table of a paper: by set of documents, then by method."""
+
+    name: str
+    title: str
+    methods: tuple[str, ...]
+    results: Mapping[str, Mapping[str, PrintedResult]]
+
+
+STDA_INF, RDA = "STDA p = ∞", "RDA"
+SG_L1_CUMULATIVE: Final = "SG-L1, cumulative"
+SGFT_CUMULATIVE: Final = "SGFT p = 2, cumulative"
+OTHER_GAMMAS: Final = ("STDA p = ∞, γ = 0.1", "STDA p = ∞, γ = 10")
+NOT_PRINTED: Final = {
+    "Not printed: the cumulative forms of §4, on two classes, not of all words": (SGFT_CUMULATIVE, SG_L1_CUMULATIVE),
+    "Not printed: β_t = γ√t with other γ, on all sets but those of all words": OTHER_GAMMAS,
+}
+"""Methods that the papers mention and that their tables do not have: the forms that §4 of 2011 derives, and those of
+§V-A of 2012 with β_t ∝ √t."""
+UNPRINTED: Final = frozenset(method for methods in NOT_PRINTED.values() for method in methods)
+"""They run neither on all words of reviews nor on more than two classes, which take most of the time."""
+
+
+def _result(cell: Sequence[float]) -> PrintedResult:
+    """From per cent: (error, sparsity), or, as in 2011, (precision, deviation, sparsity)."""
+    if len(cell) == 2:
+        return PrintedResult(*(value / 100 for value in cell))
+    precision, deviation, sparsity = cell
+    return PrintedResult(round(100 - precision, 2) / 100, sparsity / 100, deviation / 100)
+
+
+def _table(table: dict[str, Any]) -> PrintedTable:
+    methods = tuple(table["methods"])
+    results = {
+        data_set: dict(zip(methods, map(_result, cells), strict=True)) for data_set, cells in table["rows"].items()
+    }
+    return PrintedTable(table["name"], table["title"], methods, results)
+
+
+_PRINTED = read_toml(Path(__file__).with_name("published.toml"))
+STDA_TABLES: Final = tuple(map(_table, _PRINTED["stda"]))
+SGFT_TABLES: Final = tuple(map(_table, _PRINTED["sgft"]))
+SAMPLES: Final[dict[str, list[tuple[str, int]]]] = _PRINTED["samples"]
+"""Table V of 2012, by method: features and their occurrences."""
+
 
 # ----------------------------------------------------------------------------------------------------------------------
 # The methods of an experiment: TOML → searches, each with a name and the tables of a run file's `[search]`.
-#
-# A method has the keys `algorithms` and `penalty` of `[search]`; all others belong to the experiment, so that all
-# methods are trained and evaluated alike.
 
 
 AS_PRINTED = {"intercept": False, "features": {"tf": "count", "idf": False, "norm": "none"}}
@@ -62,97 +112,32 @@ class TunedMethod(NamedTuple):
         return [configuration.get("lam", 0.0) for configuration in self.configurations]
 
 
-class _MethodTable(OptionModel):
-    algorithms: dict[str, Any]
-    penalty: str = "l1"
-
-
-class _AddedFile(OptionModel):
-    methods: dict[str, _MethodTable] = Field(min_length=1)
-
-
-class Protocol(_AddedFile):
+class Protocol(NamedTuple):
     """What an experiment runs, as in its file: the `[search]` of all methods, changes to it for more than two classes,
     and the methods' own tables by name."""
 
     search: dict[str, Any]
-    more_classes: dict[str, Any] = Field({})
+    methods: dict[str, dict[str, Any]]
+    more_classes: Mapping[str, Any] = {}
 
     def for_classes(self, n_classes: int) -> list[TunedMethod]:
-        """The methods, for so many classes. Raises `InputError` naming the key."""
-        return [self._method(name, n_classes) for name in self.methods]
-
-    def adding(self, path: Path) -> "Protocol":
-        """With the methods of a TOML file after its own.
-
-        Raises `InputError` naming the file and the key: a file that cannot be read, an unknown key, a value out of
-        range, a name that is taken, more than one learner per method, several values of anything but lam.
-        """
-        added = validate(_AddedFile, read_toml(path), str(path)).methods
-        for name in added:
-            if name in self.methods or not name.strip():
-                problem = "the experiment has a method of that name" if name.strip() else "a method needs a name"
-                raise InputError(f"{path}: methods.{name}: {problem}; choose another.", code="invalid-name")
-        protocol = self.model_copy(update={"methods": self.methods | added})
-        try:
-            for name in added:
-                for n_classes in (2, 3) if self.more_classes else (2,):
-                    protocol._check(name, n_classes)
-        except InputError as error:
-            raise InputError(f"{path}: {error}", code=error.code) from None
-        return protocol
-
-    def _method(self, name: str, n_classes: int) -> TunedMethod:
-        shared = AS_PRINTED | self.search | (self.more_classes if n_classes > 2 else {})
-        options = validate(SearchOptions, shared | self.methods[name].model_dump(), under=("methods", name))
-        return TunedMethod(name, options)
-
-    def _check(self, name: str, n_classes: int) -> None:
-        method = self._method(name, n_classes)
-        key = f"methods.{name}.algorithms"
-        if len(method.search.algorithms) != 1:
-            raise InputError(
-                f"{key}: a method has one learner; give each of these its own name.", code="unsupported-combination"
-            )
-        grid: Mapping[str, Any] = method.search.algorithms[method.algorithm]
-        for parameter, values in grid.items():
-            if parameter != "lam" and len(values) > 1:
-                raise InputError(
-                    f"{key}.{method.algorithm}.{parameter}: only λ is tuned; give each of these values its own method.",
-                    code="unsupported-combination",
-                )
-        if any(left >= right for left, right in pairwise(method.strengths)):
-            raise InputError(f"{key}.{method.algorithm}.lam: values must be ascending.", code="invalid-option")
-        try:
-            new_learner(method, 1, n_classes)
-        except InputError as error:
-            raise InputError(f"methods.{name}: {error}", code=error.code) from None
+        """The methods, for so many classes."""
+        shared = AS_PRINTED | self.search | dict(self.more_classes if n_classes > 2 else {})
+        return [TunedMethod(name, SearchOptions(**shared | table)) for name, table in self.methods.items()]
 
 
-def new_learner(
-    method: TunedMethod, n_features: int, n_classes: int, grid: list[dict[str, Any]] | None = None
-) -> Learner:
-    """A learner of a method's configurations, or of those given."""
-    options = method.search.model_dump(include={"loss", "penalty", "dtype"})
-    grid = method.configurations if grid is None else grid
-    return Learner(method.algorithm, grid=grid, n_features=n_features, n_classes=n_classes, **options)
-
-
-def published_protocol(name: str) -> Protocol:
-    """The experiment's own, by its name: stda or sgft."""
-    path = Path(__file__).with_name(f"{name}.toml")
-    return validate(Protocol, read_toml(path), str(path))
+def published_protocol(name: str, passes: int | None = None) -> Protocol:
+    """The experiment's own, by its name, stda or sgft; with another number of passes, if given."""
+    protocol = Protocol(**read_toml(Path(__file__).with_name(f"{name}.toml")))
+    return protocol if passes is None else protocol._replace(search=protocol.search | {"epochs": passes})
 
 
 # ----------------------------------------------------------------------------------------------------------------------
 # The trainings of both papers: every method on ten times nine of ten folds, and without every two neighbours.
 #
-# A training is of all λ of a method together, and of methods of the same learner that differ in other values than
-# static ones: columns are independent, so the bits are the same as if each had been trained alone.
+# A training is of all λ of a method together.
 
 
-TOGETHER: Final = 24
-"""The most columns of several methods that are trained together: of 400,000 features they are 0.2 GB."""
 SHARES: Final = np.linspace(0.0, 1.0, 101)
 """Of the features with a nonzero weight."""
 
@@ -173,26 +158,9 @@ class Trial(NamedTuple):
 
     @property
     def weights(self) -> int:
-        """Their number per configuration."""
-        return len(self.documents.terms) * self._outputs
-
-    @property
-    def columns(self) -> int:
-        """Those of the learner: one per λ and class, one for two classes."""
-        return len(self.method.strengths) * self._outputs
-
-    @property
-    def _outputs(self) -> int:
+        """Their number per configuration: a column per class, one for two classes."""
         classes = len(self.documents.classes)
-        return 1 if classes == 2 else classes
-
-    @property
-    def loop(self) -> tuple[Any, ...]:
-        """What trials that are trained together have in common: the documents, all of the search but values of
-        parameters that are not static."""
-        shared = self.method.search.model_dump_json(exclude={"algorithms"})
-        static = find_algorithm(self.method.algorithm).static_values(self.method.configurations[0])
-        return self.documents.digest, shared, self.method.algorithm, static
+        return len(self.documents.terms) * (1 if classes == 2 else classes)
 
     def key(self, held: Sequence[int]) -> dict[str, Any]:
         """Everything a training depends on."""
@@ -222,45 +190,22 @@ class Trial(NamedTuple):
         return counts.astype(np.int64)
 
 
-def check_trial(trial: Trial) -> None:
-    """Raise `InputError` if a fold has no documents, for they are drawn at random, or the learner's state is too large
-    for so many features."""
-    if any(len(trial.fold_rows(fold)) == 0 for fold in range(trial.folds)):
-        size = len(trial.documents.labels)
-        raise InputError(f"{trial.name} has {size} documents: too few for {trial.folds} folds.", code="too-small")
-    check_size(trial.method.algorithm, trial.documents.rows.shape[1])
-
-
 def held_out_folds(folds: int) -> list[tuple[int, ...]]:
     """The folds that each training holds out: every one, and every two neighbours."""
     return [(fold,) for fold in range(folds)] + [(fold, (fold + 1) % folds) for fold in range(folds)]
 
 
-def groups(trials: Iterable[Trial]) -> list[list[Trial]]:
-    """The trials in their order, those together that can share a compiled loop, up to `TOGETHER` columns."""
-    found: dict[tuple[Any, ...], list[list[Trial]]] = {}
-    for trial in trials:
-        own = found.setdefault(trial.loop, [[]])
-        if own[-1] and sum(other.columns for other in own[-1]) + trial.columns > TOGETHER:
-            own.append([])
-        own[-1].append(trial)
-    return [group for own in found.values() for group in own]
-
-
-def group_cells(group: Sequence[Trial]) -> list[Cell]:
-    """The trainings of a group, in the order of `held_out_folds`; each gives a result per trial."""
-    return [
-        Cell({"trials": [trial.key(held) for trial in group]}, partial(_run, group, held))
-        for held in held_out_folds(group[0].folds)
-    ]
+def training_cells(trial: Trial) -> list[Cell]:
+    """The trainings, in the order of `held_out_folds`."""
+    return [Cell(trial.key(held), partial(_run, trial, held)) for held in held_out_folds(trial.folds)]
 
 
 def learn(trial: Trial, grid: list[dict[str, Any]], held: Sequence[int]) -> Learner:
     """Train configurations of the method on all folds but these; with one held out, on the rows and in the order of
     the search."""
-    rows, labels = trial.documents.rows, trial.documents.labels
-    search = trial.method.search
-    learner = new_learner(trial.method, rows.shape[1], len(trial.documents.classes), grid)
+    (rows, labels, classes, *_), search = trial.documents, trial.method.search
+    options = search.model_dump(include={"loss", "penalty", "dtype"})
+    learner = Learner(trial.method.algorithm, grid=grid, n_features=rows.shape[1], n_classes=len(classes), **options)
     learned = trial.learned(held)
     range_rows = range_rows_of(search.shuffle, len(labels), len(rows.indices))
     for epoch in range(1, search.epochs + 1):
@@ -269,51 +214,40 @@ def learn(trial: Trial, grid: list[dict[str, Any]], held: Sequence[int]) -> Lear
     return learner
 
 
-def _run(group: Sequence[Trial], held: tuple[int, ...]) -> list[dict[str, Any]]:
-    """For each trial, per λ: errors on each held-out fold with its number of rows, and nonzero weights.
+def _run(trial: Trial, held: tuple[int, ...]) -> dict[str, Any]:
+    """Per λ: errors on each held-out fold with its number of rows, and nonzero weights.
 
     With one fold held out also the largest norm r of a coordinate, of learners that have it, and, if asked, the
     occurrences in the training set of the features with a nonzero weight, at `SHARES` of them from the rarest.
     """
     begun = thread_time()
-    first = group[0]
-    learner = learn(first, [values for trial in group for values in trial.method.configurations], held)
-    rows, labels = first.documents.rows, first.documents.labels
-    folds = [first.fold_rows(fold) for fold in held]
+    learner = learn(trial, trial.method.configurations, held)
+    rows, labels = trial.documents.rows, trial.documents.labels
+    folds = [trial.fold_rows(fold) for fold in held]
     errors = [learner.evaluate(*gather(own, rows.indptr, rows.indices, rows.data, labels))[1] for own in folds]
-    nonzeros, diverged = learner.nonzeros(), learner.diverged
-    results: list[dict[str, Any]] = []
-    start = 0
-    for trial in group:
-        numbers = range(start, start + len(trial.method.strengths))
-        start = numbers.stop
-        part = slice(numbers.start, numbers.stop)
-        results.append(
-            {
-                "errors": [wrong[part].tolist() for wrong in errors],
-                "rows": [len(own) for own in folds],
-                "nonzeros": nonzeros[part].tolist(),
-                "diverged": diverged[part].tolist(),
-                "norms": _norms(learner, numbers) if len(held) == 1 else [],
-                "occurrences": _occurrences(trial, learner, numbers, held) if trial.counted and len(held) == 1 else [],
-            }
-        )
-    seconds = (thread_time() - begun) / start
-    return [result | {"seconds": seconds * len(result["nonzeros"])} for result in results]
+    return {
+        "errors": [wrong.tolist() for wrong in errors],
+        "rows": [len(own) for own in folds],
+        "nonzeros": learner.nonzeros().tolist(),
+        "diverged": learner.diverged.tolist(),
+        "norms": _norms(learner) if len(held) == 1 else [],
+        "occurrences": _occurrences(trial, learner, held) if trial.counted and len(held) == 1 else [],
+        "seconds": thread_time() - begun,
+    }
 
 
-def _norms(learner: Learner, numbers: Sequence[int]) -> list[float]:
+def _norms(learner: Learner) -> list[float]:
     """The largest norm r of any coordinate, per configuration; empty for learners without it."""
-    states = [learner.slots_of(number) for number in numbers]
+    states = [learner.slots_of(number) for number in range(len(learner.configurations))]
     return [float(state["r"].max()) for state in states if "r" in state]
 
 
-def _occurrences(trial: Trial, learner: Learner, numbers: Sequence[int], held: Sequence[int]) -> list[list[int]]:
+def _occurrences(trial: Trial, learner: Learner, held: Sequence[int]) -> list[list[int]]:
     """Per configuration of two classes, numbers of occurrences; none if all weights are 0."""
     counts = trial.occurrences(held)
     order = np.argsort(counts, kind="stable")
-    counts, weights = counts[order], learner.weights()[:, numbers]
-    selected = [counts[own] for own in (weights != 0)[order].T]
+    counts = counts[order]
+    selected = [counts[own] for own in (learner.weights() != 0)[order].T]
     return [own[np.round(SHARES * (len(own) - 1)).astype(np.int64)].tolist() if len(own) else [] for own in selected]
 
 
@@ -327,7 +261,8 @@ def _occurrences(trial: Trial, learner: Learner, numbers: Sequence[int], held: S
 PAIR: Final = (STDA_INF, RDA)
 HELD_OUT: Final = 0
 """The fold whose training set Table V is of."""
-SAMPLES: Final = 10
+LISTED: Final = 10
+"""Features of each method in Table V."""
 
 
 def features_cell(trials: tuple[Trial, Trial], numbers: tuple[int, int]) -> Cell:
@@ -342,7 +277,7 @@ def features_cell(trials: tuple[Trial, Trial], numbers: tuple[int, int]) -> Cell
         rows = []
         for own, other, trial in zip(weights, reversed(weights), trials, strict=True):
             alone = np.flatnonzero((own != 0) & (other == 0))
-            largest = alone[np.lexsort((alone, -np.abs(own[alone])))][:SAMPLES]
+            largest = alone[np.lexsort((alone, -np.abs(own[alone])))][:LISTED]
             columns = {
                 "rank": range(1, len(largest) + 1),
                 "feature": [documents.terms[feature].replace("_", " ") for feature in largest.tolist()],
@@ -410,21 +345,13 @@ def _chosen(trial: Trial, by_held: Mapping[tuple[int, ...], Mapping[str, Any]], 
     folds = range(trial.folds)
     if rule == TEN_FOLD:
         rows = [row for fold in folds for row in _search_rows(trial, [(by_held[(fold,)], 0)], fold)]
-        return [_choose(trial, rows, "best")] * len(folds)
+        return [choose(rows, "best").configuration] * len(folds)
     chosen = []
     for fold in folds:
         before, after = (fold - 1) % len(folds), (fold + 1) % len(folds)
         neighbours = [(by_held[before, fold], 0), (by_held[fold, after], 1)]
-        chosen.append(_choose(trial, _search_rows(trial, neighbours), _WITHIN[rule]))
+        chosen.append(choose(_search_rows(trial, neighbours), _WITHIN[rule]).configuration)
     return chosen
-
-
-def _choose(trial: Trial, rows: Sequence[Row], selection: Select) -> int:
-    """The number of the λ that a search would choose by these rows."""
-    try:
-        return choose(rows, selection).configuration
-    except SparseocoError as error:
-        raise SparseocoError(f"{trial.method.name} on {trial.name}: {error}", code=error.code) from error
 
 
 def _search_rows(trial: Trial, tuning: _Tuning, number: int = 0) -> list[Row]:
@@ -458,7 +385,7 @@ def _search_rows(trial: Trial, tuning: _Tuning, number: int = 0) -> list[Row]:
 
 class Paper(NamedTuple):
     """What a paper compares: its name, also that of its methods' file, its data sets, their printed documents and
-    features, tables, its own rule for λ, and the curves of its drawings."""
+    features, tables, and its own rule for λ."""
 
     name: str
     sources: tuple[str, ...]
@@ -466,12 +393,9 @@ class Paper(NamedTuple):
     printed: tuple[PrintedTable, ...]
     schemas: dict[str, pa.Schema]
     rule: str
-    curves: Callable[[], list[Row]]
 
 
-def run_data_set(
-    run: Run, paper: Paper, protocol: Protocol, published: Protocol, source: DocumentSource, documents: Documents
-) -> Records:
+def run_data_set(run: Run, paper: Paper, protocol: Protocol, source: DocumentSource, documents: Documents) -> Records:
     """All rows of a data set."""
     counted = PAIR if "features" in paper.schemas else ()
     large = source.all_words or len(documents.classes) > 2
@@ -480,9 +404,9 @@ def run_data_set(
         for method in protocol.for_classes(len(documents.classes))
         if not (large and method.name in UNPRINTED)
     ]
-    for trial in trials:
-        check_trial(trial)
-    parts = _train(run, trials, published, source.title)
+    if any(len(trials[0].fold_rows(fold)) == 0 for fold in range(trials[0].folds)):
+        raise InputError(f"{source.title} has too few documents for {trials[0].folds} folds.", code="too-small")
+    parts = run.cells_by(source.title, {trial.method.name: training_cells(trial) for trial in trials})
     records: Records = {"sets": [_describe(paper.sizes, source, documents)]}
     for trial in trials:
         own = parts[trial.method.name]
@@ -500,22 +424,6 @@ def run_data_set(
     if counted:
         extend(records, _features(run, trials, parts, records["folds"]))
     return records
-
-
-def _train(run: Run, trials: Sequence[Trial], published: Protocol, title: str) -> dict[str, list[dict[str, Any]]]:
-    """The results of all trainings, in the order of `held_out_folds`, by method.
-
-    Methods of the paper are not trained together with added ones, so that adding one leaves their cells as they are.
-    """
-    ours = [trial for trial in trials if trial.method.name in published.methods]
-    added = [trial for trial in trials if trial.method.name not in published.methods]
-    together = dict(enumerate([*groups(ours), *groups(added)]))
-    results = run.cells_by(title, {number: group_cells(group) for number, group in together.items()})
-    return {
-        trial.method.name: [parts[k] for parts in results[number]]
-        for number, group in together.items()
-        for k, trial in enumerate(group)
-    }
 
 
 def _features(
@@ -573,6 +481,21 @@ def _with_printed(
                 row["error_there"] = error_at(path, result.sparsity)
             results.append(_PRINTED_NOTHING | row)
     return results or [_PRINTED_NOTHING | key | ours | {"table": ""}]
+
+
+def error_at(path: Sequence[Row], sparsity: float) -> float | None:
+    """The error at a sparsity, interpolated linearly between neighbouring λ; the least if there are several.
+
+    None if no two neighbours enclose it.
+    """
+    errors = []
+    for left, right in pairwise(path):
+        low, high = sorted((left, right), key=lambda row: float(row["sparsity"]))
+        gap = high["sparsity"] - low["sparsity"]
+        if low["sparsity"] <= sparsity <= high["sparsity"] and gap > 0:
+            share = (sparsity - low["sparsity"]) / gap
+            errors.append(low["error"] + share * (high["error"] - low["error"]))
+    return min(errors, default=None)
 
 
 _PRINTED_NOTHING: Final = dict.fromkeys(("paper_error", "paper_deviation", "paper_sparsity", "error_there"))
