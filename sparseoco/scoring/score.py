@@ -229,7 +229,7 @@ class _Run(NamedTuple):
         quarantine = (write_quarantine(self.out, bad),) if bad else ()
         check_sources(sources, self.text)
         return self._commit(
-            earlier,
+            before,
             [part.entry for part in parts],
             added,
             shard_bytes=job.shard_bytes,
@@ -261,7 +261,7 @@ class _Run(NamedTuple):
             remove_file(self.out / DESCRIPTION)
 
     def _commit(
-        self, before: ScoreManifest | None, parts: Sequence[PartEntry], sources: Sequence[ScoredSource], **facts: Any
+        self, before: Listed | None, parts: Sequence[PartEntry], sources: Sequence[ScoredSource], **facts: Any
     ) -> Listed:
         """Commit the manifest of earlier parts and these."""
         manifest = ScoreManifest(
@@ -269,7 +269,7 @@ class _Run(NamedTuple):
             models=self.models,
             options=self._text_options,
             labelled=self.options.labelled,
-            rows=sum(entry.rows for entry in parts) + (0 if before is None else before.rows),
+            rows=sum(entry.rows for entry in parts) + (0 if before is None else before.manifest.rows),
             **facts,
             **add_parts(self.out, before, parts, sources),
         )

@@ -1,7 +1,6 @@
-"""Segments, the Parquet files that list shards and sources, and what is checked of shards."""
+"""Listings, the Parquet files that list shards and sources, and what is checked of shards."""
 
-import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,22 +11,10 @@ from numpy.typing import NDArray
 
 from sparseoco import __version__
 from sparseoco.core.sparse_rows import csr_fault, increasing_fault, index_fault
+from sparseoco.storage.commit import digest_value
 from sparseoco.storage.locations import Location
-from sparseoco.store.entries import (
-    EntryTable,
-    IncrementEntry,
-    IncrementTable,
-    ShardEntry,
-    ShardTable,
-    SourceEntry,
-    SourceTable,
-    parse_table,
-    read_all_verified,
-    read_verified,
-    unlike_manifest,
-    write_data_file,
-)
-from sparseoco.store.manifest import SCHEMA_VERSION, Manifest, Segment, ShardTotals, read_manifests
+from sparseoco.store.entries import ShardEntry, ShardTable, SourceEntry, SourceTable, unlike_manifest
+from sparseoco.store.manifest import SCHEMA_VERSION, Manifest, ShardTotals
 
 if TYPE_CHECKING:
     from sparseoco.store.shards import ShardRows
@@ -120,23 +107,13 @@ def describe_hashed(names: pa.Table, features: NDArray[np.int64]) -> pa.Table:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Segments: the files that list the shards and the sources of a store.
-#
-# Each ingest adds its entries as a segment, merged with those before it that are not more than twice as long, as in a
-# log-structured merge tree. So each segment is more than twice as long as the next one: their number grows with the
-# logarithm of the number of entries, and so does how often an entry is written again. Segments are never changed;
-# earlier versions of the store keep theirs.
-
-
-RATIO = 2
-EMPTY_CHAIN = "0" * 64
-NO_SHARDS = ShardTotals(n_shards=0, rows=0, nonzeros=0, bytes=0, shards_digest=EMPTY_CHAIN)
+# Listings: each version of a store has a file that lists all its shards, and one for its sources.
 
 
 def add_entries(
     folder: Location, previous: Manifest | None, shards: Iterable[ShardEntry], sources: Iterable[SourceEntry] = ()
 ) -> dict[str, Any]:
-    """Write the segments of a new version of a store.
+    """Write the listings of a new version of a store.
 
     Parameters
     ----------
@@ -155,24 +132,26 @@ def add_entries(
     Raises
     ------
     StorageError
-        If a segment is corrupt or cannot be written.
+        If the listing of the previous version is corrupt, or a listing cannot be written.
     """
-    new_shards, new_sources = ShardTable.of(shards), SourceTable.of(sources)
-    before = () if previous is None else previous.shard_segments
-    sources_before = () if previous is None else previous.source_segments
+    new_shards, all_sources = ShardTable.of(shards), SourceTable.of(sources)
+    all_shards = new_shards
+    if previous is not None:
+        all_shards = read_shard_table(folder, previous) + new_shards
+        all_sources = read_source_table(folder, previous) + all_sources
     return {
-        **dict(shard_totals(new_shards, previous or NO_SHARDS)),
+        **dict(shard_totals(all_shards)),
         "added": shard_totals(new_shards),
-        "shard_segments": add_segment(folder, "shards", before, new_shards),
-        "n_sources": (0 if previous is None else previous.n_sources) + len(new_sources),
-        "source_segments": add_segment(folder, "sources", sources_before, new_sources),
+        "shard_listing": all_shards.write(folder, "shards"),
+        "n_sources": len(all_sources),
+        "source_listing": all_sources.write(folder, "sources") if len(all_sources) else None,
     }
 
 
 def first_manifest(
     folder: Location, shards: Iterable[ShardEntry], sources: Iterable[SourceEntry] = (), **described: Any
 ) -> Manifest:
-    """The manifest of the first version of a store, whose segments are written; `described` has its other fields."""
+    """The manifest of the first version of a store, whose listings are written; `described` has its other fields."""
     return Manifest(
         schema_version=SCHEMA_VERSION,
         version=1,
@@ -182,112 +161,37 @@ def first_manifest(
     )
 
 
-def add_increment_entry(folder: Location, previous: Manifest | None, manifest: Manifest) -> Manifest:
-    """The manifest of a new version of a store with the segments that list what each version added.
-
-    Raises `StorageError`.
-    """
-    if previous is None:
-        return manifest
-    earlier = () if previous.increment_segments else read_manifests(folder, previous.version)
-    entries = IncrementTable.of(map(_increment_entry, (*earlier, manifest)))
-    segments = add_segment(folder, "increments", previous.increment_segments, entries)
-    return manifest.model_copy(update={"increment_segments": segments})
-
-
-def read_increment_table(folder: Location, manifest: Manifest) -> IncrementTable:
-    """What each version of a store added, up to that of the manifest. Raises `StorageError`."""
-    if not manifest.increment_segments:
-        return IncrementTable.of(map(_increment_entry, read_manifests(folder, manifest.version)))
-    return IncrementTable(read_last(folder, manifest.increment_segments, manifest.version, IncrementTable.schema))
-
-
-def _increment_entry(manifest: Manifest) -> IncrementEntry:
-    added = manifest.increment
-    return IncrementEntry(
-        sha256=added.digest, rows=added.rows, nonzeros=added.nonzeros, features=manifest.features.count
-    )
-
-
-def shard_totals(shards: ShardTable, before: ShardTotals = NO_SHARDS) -> ShardTotals:
-    """The sums over shards and those before, and the chain of their digests."""
+def shard_totals(shards: ShardTable) -> ShardTotals:
+    """The sums over shards, and the digest of their files, rows and nonzeros."""
     return ShardTotals(
-        n_shards=before.n_shards + len(shards),
-        rows=before.rows + int(shards.row_offsets[-1]),
-        nonzeros=before.nonzeros + int(shards.nonzero_offsets[-1]),
-        bytes=before.bytes + int(shards.column("bytes").sum()),
-        shards_digest=chain_digest(shards, before.shards_digest),
+        n_shards=len(shards),
+        rows=int(shards.row_offsets[-1]),
+        nonzeros=int(shards.nonzero_offsets[-1]),
+        bytes=int(shards.column("bytes").sum()),
+        shards_digest=digest_value(shards.table.select(["sha256", "rows", "nonzeros"]).to_pydict()),
     )
-
-
-def chain_digest(shards: ShardTable, digest: str = EMPTY_CHAIN) -> str:
-    """The digest of a sequence of shards, given that of those before; it does not depend on how shards are grouped.
-
-    dᵢ₊₁ is the SHA-256 of dᵢ and of shard i: the SHA-256 of its file, its rows and its nonzeros.
-    """
-    numbers = np.stack([shards.column("rows"), shards.column("nonzeros")], axis=1).astype("<i8", order="C")
-    records = np.hstack([shards.digests, numbers.view(np.uint8).reshape(len(shards), 16)])
-    state = bytes.fromhex(digest)
-    for record in records:
-        state = hashlib.sha256(state + record.tobytes()).digest()
-    return state.hex()
 
 
 def read_shard_table(folder: Location, manifest: Manifest) -> ShardTable:
-    """The shards of a version of a store.
+    """The shards of a version of a store, or of its increment: the last ones that are listed.
 
-    Raises `StorageError` if a segment is missing or corrupt, or its entries cannot be those of the manifest.
+    Raises `StorageError` if the listing is missing or corrupt, or its entries cannot be those of the manifest.
     """
-    table = ShardTable(read_last(folder, manifest.shard_segments, manifest.n_shards, ShardTable.schema))
-    totals = tuple(int(table.column(name).sum()) for name in ("rows", "nonzeros", "bytes"))
+    listed = ShardTable.read(folder, manifest.shard_listing)
+    table = listed[len(listed) - manifest.n_shards :]
+    totals = [len(table), *(int(table.column(name).sum()) for name in ("rows", "nonzeros", "bytes"))]
     numbers = [table.column(name) for name in ("rows", "nonzeros", "bytes", "source", "labels")]
-    if totals != (manifest.rows, manifest.nonzeros, manifest.bytes) or any(
+    if totals != [manifest.n_shards, manifest.rows, manifest.nonzeros, manifest.bytes] or any(
         column.min(initial=0) < 0 for column in numbers
     ):
-        names = ", ".join(str(folder / segment.file) for segment in manifest.shard_segments)
-        raise unlike_manifest(names, f"the shards are not those of version {manifest.version}")
+        path = folder / manifest.shard_listing.file
+        raise unlike_manifest(path, f"the shards are not those of version {manifest.version}")
     return table
 
 
 def read_source_table(folder: Location, manifest: Manifest) -> SourceTable:
-    """The sources of a version of a store. Raises `StorageError` if a segment is missing or corrupt."""
-    return SourceTable(read_last(folder, manifest.source_segments, manifest.n_sources, SourceTable.schema))
-
-
-def add_segment(
-    folder: Location, kind: str, segments: Sequence[Segment], added: EntryTable[Any]
-) -> tuple[Segment, ...]:
-    """The segments with those of more entries; the last ones are merged with them. Raises `StorageError`."""
-    kept, tables, size = list(segments), [added.table], len(added)
-    if not size:
-        return tuple(kept)
-    while kept and kept[-1].entries <= RATIO * size:
-        last = kept.pop()
-        tables.insert(0, _table(folder, last, read_verified(folder, last), added.schema))
-        size += last.entries
-    entry = write_data_file(folder, kind, pa.concat_tables(tables), use_dictionary=list(added.repeated))
-    return (*kept, Segment(**entry.model_dump(), entries=size))
-
-
-def read_last(folder: Location, segments: Sequence[Segment], count: int, schema: pa.Schema) -> pa.Table:
-    """The last `count` entries of segments. Raises `StorageError` if a segment is missing or corrupt."""
-    first, size = len(segments), 0
-    while size < count:
-        first -= 1
-        size += segments[first].entries
-    chosen = segments[first:]
-    tables = [
-        _table(folder, segment, data, schema)
-        for segment, data in zip(chosen, read_all_verified(folder, chosen), strict=True)
-    ]
-    return pa.concat_tables(tables or [schema.empty_table()]).slice(size - count)
-
-
-def _table(folder: Location, segment: Segment, data: bytes, schema: pa.Schema) -> pa.Table:
-    table = parse_table(folder / segment.file, data)
-    if table.num_rows != segment.entries or not table.schema.equals(schema):
-        raise unlike_manifest(folder / segment.file, "it does not have the entries that the manifest counts")
-    return table
+    """The sources of a version of a store. Raises `StorageError` if their listing is missing or corrupt."""
+    return SourceTable.read(folder, manifest.source_listing)
 
 
 # ----------------------------------------------------------------------------------------------------------------------

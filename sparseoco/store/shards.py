@@ -16,7 +16,6 @@ from sparseoco.core.errors import InputError, StorageError
 from sparseoco.storage.commit import digest_value
 from sparseoco.storage.locations import Location, is_inside, location
 from sparseoco.store.entries import (
-    SHARD,
     ShardEntry,
     ShardTable,
     SourceTable,
@@ -54,12 +53,11 @@ from sparseoco.store.segments import (
 #
 # A store is a folder::
 #
-#     manifest-00000001.json       format version, options, sums, and the files of its segments
-#     shards-<digest>.parquet      a segment: shards with rows, nonzeros and SHA-256
-#     sources-<digest>.parquet     a segment: sources with what detects a change
+#     manifest-00000001.json       format version, options, sums, and its listings
+#     shards-<digest>.parquet      the shards of a version, with rows, nonzeros and SHA-256
+#     sources-<digest>.parquet     its sources, with what detects a change
 #     shard-<digest>.parquet       id, label (or labels, a list), indices, counts, and the optional columns weight,
-#         group
-#                                  and time: one row per document, in document order
+#                                  group and time: one row per document, in document order
 #     vocabulary-<digest>.parquet  feature, term, count, documents: a part of the terms, by feature
 #     names-<digest>.parquet       (hashed features) feature, term, count, documents
 #     frequencies-<digest>.parquet (hashed features, and after several ingests) feature, documents: of all documents
@@ -114,7 +112,7 @@ class Store:
     manifest : Manifest
         The manifest of the version to read.
     shards : ShardTable, optional
-        Its shards; by default they are read from its segments when they are needed.
+        Its shards; by default their listing is read when they are needed.
     """
 
     def __init__(self, folder: Location, manifest: Manifest, shards: ShardTable | None = None) -> None:
@@ -143,12 +141,12 @@ class Store:
 
     @cached_property
     def shards(self) -> ShardTable:
-        """The shards, in document order. Raises `StorageError` if a segment is missing or corrupt."""
+        """The shards, in document order. Raises `StorageError` if their listing is missing or corrupt."""
         return read_shard_table(self.folder, self.manifest)
 
     @cached_property
     def sources(self) -> SourceTable:
-        """The raw inputs. Raises `StorageError` if a segment is missing or corrupt."""
+        """The raw inputs. Raises `StorageError` if their listing is missing or corrupt."""
         return read_source_table(self.folder, self.manifest)
 
     @property
@@ -445,7 +443,7 @@ def write_shard(folder: Location, rows: ShardRows, *, n_features: int, source: i
     # The high bytes of ids in order of frequency are mostly zero: split into streams, they compress well.
     entry = write_data_file(
         folder,
-        SHARD,
+        "shard",
         table,
         use_dictionary=[name for name in ("label", "labels.list.element", "weight", "group") if name in leaves],
         column_encoding={

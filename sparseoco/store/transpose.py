@@ -69,7 +69,7 @@ def _find(client: Client, own: Location) -> Manifest | None:
     if manifest is None or str(own) in _verified:
         return manifest
     names = {path.name for path in own.glob("*")}
-    needed = {LABELS, *(segment.file for segment in manifest.shard_segments)}
+    needed = {LABELS, manifest.shard_listing.file}
     if needed <= names and {entry.file for entry in Store(own, manifest).shards} <= names:
         return manifest
     remove_folder(own)

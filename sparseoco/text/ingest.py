@@ -15,7 +15,7 @@ from sparseoco.storage.commit import digest_value, remove_file
 from sparseoco.storage.locations import Location
 from sparseoco.store.entries import SourceEntry
 from sparseoco.store.manifest import SCHEMA_VERSION, FeatureTable, FieldEntry, FileEntry, Manifest, commit_manifest
-from sparseoco.store.segments import add_entries, add_increment_entry
+from sparseoco.store.segments import add_entries
 from sparseoco.store.shards import Store, write_quarantine
 from sparseoco.store.terms import add_files
 from sparseoco.text.array_files import clear_staging, staging_folder, starting_over
@@ -200,7 +200,6 @@ def _ingest(
         **add_entries(out, previous, (shard.entry for shard in shards), _source_entries(sources, digests, counts)),
         **{name: value if previous is None else getattr(previous, name) + value for name, value in new.items()},
     )
-    manifest = add_increment_entry(out, previous, manifest)
     check_sources(sources, options)
     commit_manifest(out, manifest)
     for entry in {*new_terms, *quarantined} - {*manifest.features.files, *manifest.quarantine}:  # merged with others

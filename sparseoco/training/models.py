@@ -38,10 +38,9 @@ from sparseoco.store.segments import n_outputs
 from sparseoco.store.shards import Store
 from sparseoco.store.terms import FeatureSubset, TermWeights, read_feature_subset, term_weights, text_fields
 from sparseoco.store.weighting import Weighting
-from sparseoco.text.documents import Documents
 from sparseoco.text.encoding import HashIndex
 from sparseoco.text.options import TextOptions
-from sparseoco.text.readers import Features, Inputs, as_documents, count_texts
+from sparseoco.text.readers import Features, Inputs, count_texts
 from sparseoco.text.vocabulary.index import NgramIndex
 from sparseoco.training.decisions import Calibration, Thresholds, predicted_labels
 from sparseoco.training.learner import Learner
@@ -242,10 +241,7 @@ class ModelFeatures(NamedTuple):
 
     def text_margins(self, texts: Inputs, options: TextOptions) -> NDArray[np.float64]:
         """(texts, outputs): `margins` of texts to count."""
-        documents = as_documents(texts, options)
-        if isinstance(documents, Documents) and not options.fields:
-            return self.counted.weighted_sums(documents.spans, options, self.values.rows, self.used, self.weights)
-        return self.margins(count_texts(documents, self.counted, options))
+        return self.margins(count_texts(texts, self.counted, options))
 
     def margins(self, rows: Csr) -> NDArray[np.float64]:
         """(documents, outputs): `matrix` times the weights."""

@@ -27,7 +27,7 @@ from sparseoco.scoring.manifest import PartTable, ScoredSourceTable, ScoreManife
 from sparseoco.search.mixture_task import COLUMNS, MIXTURE_REGRET, MIXTURE_TIMINGS
 from sparseoco.storage.metric_names import COMPUTED
 from sparseoco.storage.tables import SEARCH_TABLES, WEIGHTS
-from sparseoco.store.entries import IncrementTable, ShardTable, SourceTable
+from sparseoco.store.entries import ShardTable, SourceTable
 from sparseoco.store.manifest import Manifest
 from sparseoco.store.segments import NAMES
 from sparseoco.store.shards import write_quarantine
@@ -157,7 +157,6 @@ SCHEMAS = {
     "`vocabulary-DIGEST.parquet`, `names-DIGEST.parquet`": NAMES,
     "`shards-DIGEST.parquet`": ShardTable.schema,
     "`sources-DIGEST.parquet`": SourceTable.schema,
-    "`increments-DIGEST.parquet`": IncrementTable.schema,
     "`model/weights.parquet`": WEIGHTS,
     "`model/vocabulary.parquet`": VOCABULARY_SCHEMA,
     "`model/curve.parquet`": CURVE,

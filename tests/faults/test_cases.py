@@ -211,12 +211,8 @@ def test_a_store_that_says_it_is_hashed_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", REMOVED)
 def test_options_of_earlier_versions_are_read_with_their_defaults_only(tmp_path: Path, name: str) -> None:
     model = random_model(tmp_path / "two").folder
-    for path, key, read in (
-        (model / "model.json", "text", Model),
-        (tmp_path / "two" / "shards" / "manifest-00000001.json", "options", Store.open),
-    ):
-        forge(path, (key, name), REMOVED[name])
-        read(path.parent)
-        forge(path, (key, name), 7)
-        with raises_code("removed-option", f"{name} = 7", kind=StorageError):
-            read(path.parent)
+    forge(model / "model.json", ("text", name), REMOVED[name])
+    Model(model)
+    forge(model / "model.json", ("text", name), 7)
+    with raises_code("removed-option", f"{name} = 7", kind=StorageError):
+        Model(model)

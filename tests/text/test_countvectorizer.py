@@ -17,11 +17,8 @@ from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
 from sparseoco import Model
 from sparseoco.core.errors import InputError
-from sparseoco.kernels.order import weighted_sums
 from sparseoco.pipeline.run_file import load_run_file
 from sparseoco.store.shards import Store, read_shards
-from sparseoco.store.terms import TermWeights
-from sparseoco.store.weighting import Weighting
 from sparseoco.text import counting as ngrams
 from sparseoco.text.counting import alphabetical_order, count_text
 from sparseoco.text.documents import Texts, hash_strings
@@ -32,7 +29,6 @@ from sparseoco.text.options import TextOptions
 from sparseoco.text.readers import count_texts
 from sparseoco.text.tokenizer import TOKEN_PATTERNS
 from sparseoco.text.vocabulary import exchange as module
-from sparseoco.text.vocabulary import selection as selecting
 from sparseoco.text.vocabulary.index import NgramIndex, Vocabulary
 from sparseoco.training.models import write_model
 from tests.support.count_vectorizer import PIECES, counted, ingested, nasty, same, tokenizers, vectorizer
@@ -320,7 +316,6 @@ def test_real_counts_of_one_hash_are_summed_alphabetically() -> None:
 
 # ----------------------------------------------------------------------------------------------------------------------
 # The features of any vocabulary are found in any word_texts, as CountVectorizer with that vocabulary finds them.
-# Their weighted sums have the same bits as those of the rows of counts.
 
 
 LONG = "incomprehensibilities"  # longer than the 16 bytes that are compared first
@@ -345,30 +340,6 @@ def test_any_vocabulary(known: list[str], seen: list[str], options: dict[str, An
     found = index.count(Texts.of(pa.array(seen)), ours)
     for a, b in zip(found, (expected.indptr, expected.indices, expected.data), strict=True):
         np.testing.assert_array_equal(a, b)
-
-
-weightings = st.builds(
-    Weighting, tf=st.sampled_from(["count", "binary", "log"]), idf=st.booleans(), norm=st.sampled_from(["none", "l2"])
-)
-
-
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
-@given(word_texts, word_texts, tokenizers, weightings, st.integers(1, 3), st.integers(0, 2**32 - 1))
-def test_weighted_sums(
-    known: list[str], seen: list[str], options: dict[str, Any], weighting: Weighting, outputs: int, seed: int
-) -> None:
-    try:
-        terms = vectorizer(**options).fit(known).get_feature_names_out().tolist()
-    except ValueError:  # no token at all
-        return
-    rng, ours, documents = np.random.default_rng(seed), TextOptions.of(options), Texts.of(pa.array(seen))
-    index = NgramIndex(Vocabulary.from_terms(rng.permutation(terms).tolist(), ours.naming))
-    places = rng.integers(-1, 5, len(terms)).astype(np.int32)
-    weights, values = rng.normal(size=(5, outputs)), TermWeights(weighting, rng.uniform(1, 9, len(terms)))
-    found = index.weighted_sums(documents, ours, values.rows, places, weights)
-    indptr, indices, counts = index.count(documents, ours)
-    expected = weighted_sums(indptr, indices, values.values(indptr, indices, counts), places, weights)
-    assert found.tobytes() == expected.tobytes()
 
 
 def test_many_features_are_sorted_by_radix() -> None:
@@ -419,7 +390,7 @@ def test_small_ranges_give_the_same_store(
     assert whole.n_shards > 5
     monkeypatch.setattr(module, "NGRAMS_PER_TASK", 50)
     parts = ingest([str(tmp_path / "x.jsonl")], tmp_path / "parts", options, shard_bytes=2000)
-    assert parts.shard_segments == whole.shard_segments
+    assert parts.shard_listing == whole.shard_listing
     assert len(parts.features.files) > len(whole.features.files) == 1
     assert content(tmp_path / "parts") == content(tmp_path / "whole")
 
@@ -479,15 +450,12 @@ def test_any_division_gives_the_same_vocabulary(
 
 
 @pytest.mark.parametrize("ngrams_per_task", [1, 4, 50])
-def test_ties_are_alphabetical_beyond_a_number_of_candidates(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ngrams_per_task: int
-) -> None:
-    """With `max_features`: the terms of the least count that are first in the order of all lengths mixed."""
-    monkeypatch.setattr(selecting, "MAX_SORTED", 5)
+def test_ties_are_in_the_order_of_ids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ngrams_per_task: int) -> None:
+    """With `max_features`: of the terms of the least count the shortest, then the first in alphabetical order."""
     monkeypatch.setattr(module, "NGRAMS_PER_TASK", ngrams_per_task)
     # a, d and e occur three times, c and "e e" twice, and b and the other pairs of words once.
     for pieces, terms in (
-        ([["e e e d d", "c b a"], ["a a c", "d"]], ["a", "d", "e", "c", "e e"]),
+        ([["e e e d d", "c b a"], ["a a c", "d"]], ["a", "d", "e", "c", "e e", "b", "a a"]),
         ([["b c", "a"]], ["a", "b"]),
     ):
         options = TextOptions(ngram_range=(1, 2), token_pattern="short_words", max_features=len(terms))
