@@ -17,8 +17,8 @@ from sparseoco.storage.commit import read_validated, remove_file, remove_folder
 from sparseoco.storage.locations import Location, files_below, local_work_folder
 from sparseoco.storage.locks import exclusive_lock
 from sparseoco.storage.temporary import TEMPORARY_SECONDS, boot
+from sparseoco.store.entries import read_shard_table
 from sparseoco.store.manifest import Manifest, latest_manifest, read_manifests
-from sparseoco.store.segments import read_shard_table
 from sparseoco.text.array_files import STAGING
 
 _DATA_FILE = re.compile(

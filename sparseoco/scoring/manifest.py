@@ -12,7 +12,7 @@ from sparseoco.storage.locations import Location
 from sparseoco.storage.locks import FolderKind
 from sparseoco.store.entries import EntryTable, SourceEntry, SourceTable
 from sparseoco.store.manifest import FileEntry, Record
-from sparseoco.store.segments import n_outputs
+from sparseoco.store.shards import n_outputs
 
 MANIFEST = "manifest.json"
 SCHEMA_VERSION = 2

@@ -307,7 +307,7 @@ class IncrementChain:
 
     def _plan(self, last: int) -> str:
         """Identifies the settings of the increments up to version `last`."""
-        digests = self._increments.table["sha256"].slice(0, last).to_pylist()
+        digests = [added.digest for added in self._increments[:last]]
         return digest_value([self._common.described, self._options.shuffle, digests])
 
     def _end(self, version: int) -> StreamPosition:

@@ -23,13 +23,10 @@ from numpy.typing import NDArray
 from sparseoco.core.errors import SparseocoError, StorageError
 from sparseoco.kernels.columns import RowBatch
 from sparseoco.kernels.order import gather, read_runs
-from sparseoco.storage.commit import committed
-from sparseoco.storage.locations import Location, storage_error
-from sparseoco.storage.remote import RemotePath
+from sparseoco.storage.locations import storage_error
 from sparseoco.storage.temporary import SharedFolder, boot
 from sparseoco.store.manifest import Column
-from sparseoco.store.segments import LabelSets
-from sparseoco.store.shards import COLUMN_DTYPES, Store
+from sparseoco.store.shards import COLUMN_DTYPES, LabelSets, Store
 from sparseoco.store.terms import TermWeights, term_weights
 from sparseoco.store.weighting import COUNTS, Weighting
 
@@ -415,7 +412,6 @@ def open_corpus(store: Store, scratch: Path) -> Corpus:
 # The worker that runs a task: its corpora, the files of its host, and whether it is closing.
 
 
-FETCH_SECONDS = 60.0  # to wait for another process that fetches a file, and may be suspended
 CLOSING = (Status.closing, Status.closing_gracefully, Status.closed, Status.failed)
 
 
@@ -438,26 +434,3 @@ def host_folder() -> Path:
     `StorageError`.
     """
     return folder_on_host(Path(get_worker().local_directory).parent)
-
-
-def host_file(path: Location, folder: Path) -> Path:
-    """A local file with the content of `path`: itself, or one copy in `folder` that the processes of a host share.
-
-    Raises `StorageError` if it cannot be downloaded.
-    """
-    if not isinstance(path, RemotePath):
-        return path
-    copy, end = folder / path.name, time.monotonic() + FETCH_SECONDS
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / f"{path.name}.lock").open("w") as lock:  # of this open file, so that threads wait for each other
-        while not copy.exists():
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if time.monotonic() < end:
-                    time.sleep(0.02)
-                    continue
-            if not copy.exists():
-                with committed(copy, sync=False) as temporary:
-                    path.download(temporary)
-    return copy

@@ -1,4 +1,4 @@
-"""The shards and sources of a store as tables of columns: opening a store makes no object per entry."""
+"""The data files of a store, and its shards and sources as tables of columns, which its listings have."""
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,11 +12,20 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from sparseoco import __version__
 from sparseoco.core.errors import StorageError
-from sparseoco.storage.commit import commit_bytes, digest_file
+from sparseoco.storage.commit import commit_bytes, digest_file, digest_value
 from sparseoco.storage.locations import Location, storage_error
 from sparseoco.storage.tables import read_parquet
-from sparseoco.store.manifest import AGAIN, FileEntry, Record, corrupt_store
+from sparseoco.store.manifest import (
+    AGAIN,
+    SCHEMA_VERSION,
+    FileEntry,
+    Manifest,
+    Record,
+    ShardTotals,
+    corrupt_store,
+)
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Data files of a store: Parquet tables that are named by their content, and verified when they are read.
@@ -226,3 +235,91 @@ def _offsets(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
     offsets = np.zeros(sizes.size + 1, np.int64)
     np.cumsum(sizes, out=offsets[1:])
     return offsets
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Listings: each version of a store has a file that lists all its shards, and one for its sources.
+
+
+def add_entries(
+    folder: Location, previous: Manifest | None, shards: Iterable[ShardEntry], sources: Iterable[SourceEntry] = ()
+) -> dict[str, Any]:
+    """Write the listings of a new version of a store.
+
+    Parameters
+    ----------
+    folder : Location
+        The folder of the store.
+    previous : Manifest or None
+        The version to which entries are added; None for the first one.
+    shards, sources : iterable of ShardEntry, SourceEntry
+        The new entries.
+
+    Returns
+    -------
+    dict
+        The fields of the `Manifest` of the new version that depend on its shards and sources.
+
+    Raises
+    ------
+    StorageError
+        If the listing of the previous version is corrupt, or a listing cannot be written.
+    """
+    new_shards, all_sources = ShardTable.of(shards), SourceTable.of(sources)
+    all_shards = new_shards
+    if previous is not None:
+        all_shards = read_shard_table(folder, previous) + new_shards
+        all_sources = read_source_table(folder, previous) + all_sources
+    return {
+        **dict(shard_totals(all_shards)),
+        "added": shard_totals(new_shards),
+        "shard_listing": all_shards.write(folder, "shards"),
+        "n_sources": len(all_sources),
+        "source_listing": all_sources.write(folder, "sources") if len(all_sources) else None,
+    }
+
+
+def first_manifest(
+    folder: Location, shards: Iterable[ShardEntry], sources: Iterable[SourceEntry] = (), **described: Any
+) -> Manifest:
+    """The manifest of the first version of a store, whose listings are written; `described` has its other fields."""
+    return Manifest(
+        schema_version=SCHEMA_VERSION,
+        version=1,
+        sparseoco=__version__,
+        **described,
+        **add_entries(folder, None, shards, sources),
+    )
+
+
+def shard_totals(shards: ShardTable) -> ShardTotals:
+    """The sums over shards, and the digest of their files, rows and nonzeros."""
+    return ShardTotals(
+        n_shards=len(shards),
+        rows=int(shards.row_offsets[-1]),
+        nonzeros=int(shards.nonzero_offsets[-1]),
+        bytes=int(shards.column("bytes").sum()),
+        shards_digest=digest_value(shards.table.select(["sha256", "rows", "nonzeros"]).to_pydict()),
+    )
+
+
+def read_shard_table(folder: Location, manifest: Manifest) -> ShardTable:
+    """The shards of a version of a store, or of its increment: the last ones that are listed.
+
+    Raises `StorageError` if the listing is missing or corrupt, or its entries cannot be those of the manifest.
+    """
+    listed = ShardTable.read(folder, manifest.shard_listing)
+    table = listed[len(listed) - manifest.n_shards :]
+    totals = [len(table), *(int(table.column(name).sum()) for name in ("rows", "nonzeros", "bytes"))]
+    numbers = [table.column(name) for name in ("rows", "nonzeros", "bytes", "source", "labels")]
+    if totals != [manifest.n_shards, manifest.rows, manifest.nonzeros, manifest.bytes] or any(
+        column.min(initial=0) < 0 for column in numbers
+    ):
+        path = folder / manifest.shard_listing.file
+        raise unlike_manifest(path, f"the shards are not those of version {manifest.version}")
+    return table
+
+
+def read_source_table(folder: Location, manifest: Manifest) -> SourceTable:
+    """The sources of a version of a store. Raises `StorageError` if their listing is missing or corrupt."""
+    return SourceTable.read(folder, manifest.source_listing)

@@ -4,8 +4,8 @@ It does not grow with the number of ingests: shards and sources are listed in fi
 """
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any, Final, Literal
+from collections.abc import Iterator
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -78,13 +78,11 @@ class FeatureTable(Record):
     count: int = Field(ge=1, lt=1 << 63)
     files: tuple[FileEntry, ...]
     hash_bits: int | None = Field(None, ge=1, le=62)
-    hash_seed: int | None = Field(None, ge=0, lt=2**64)
 
     @model_validator(mode="after")
     def _check(self) -> "FeatureTable":
-        hashing = self.hash_bits, self.hash_seed
-        if (self.kind == "hashed") != (None not in hashing) or (self.kind == "vocabulary" and hashing != (None, None)):
-            raise ValueError("hashed features have bits and a seed, and no others do")
+        if (self.kind == "hashed") != (self.hash_bits is not None):
+            raise ValueError("hashed features have bits, and no others do")
         if self.hash_bits is not None and self.count != 1 << self.hash_bits:
             raise ValueError("there are not 2^hash_bits features")
         return self
@@ -100,7 +98,7 @@ class FieldEntry(Record):
 
 
 class ShardTotals(Record):
-    """Sums over consecutive shards (see `sparseoco.store.segments.shard_totals`)."""
+    """Sums over consecutive shards (see `sparseoco.store.entries.shard_totals`)."""
 
     n_shards: Count
     rows: Count
@@ -178,31 +176,6 @@ def commit_manifest(folder: Location, manifest: Manifest) -> None:
         raise StorageError(
             f"{folder}: another run committed version {manifest.version} first; run again.", code="version-conflict"
         ) from error
-
-
-REMOVED: Final[dict[str, Any]] = {
-    "hash_seed": 0,
-    "index_base": "auto",
-    "label_depth": None,
-    "max_inflation": 1000,
-    "quoting": "auto",
-}
-"""Options of earlier versions of which only this value, the default, is still read."""
-
-
-def current_options(options: Mapping[str, Any], source: object) -> dict[str, Any]:
-    """The options of a store or model without those of earlier versions.
-
-    Raises `StorageError` if one of these was not the default.
-    """
-    for name, value in REMOVED.items():
-        if options.get(name, value) != value:
-            raise StorageError(
-                f"{source} was made with {name} = {options[name]}, which this version of sparseoco does not have: make "
-                "it again without the option.",
-                code="removed-option",
-            )
-    return {name: value for name, value in options.items() if name not in REMOVED}
 
 
 def latest_manifest(folder: Location) -> Manifest | None:

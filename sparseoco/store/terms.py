@@ -15,7 +15,7 @@ from sparseoco.kernels.order import BINARY, COUNT, LOG, RowWeighting, weigh_rows
 from sparseoco.storage.checkpoints import read_checkpoint, write_checkpoint
 from sparseoco.storage.commit import commit_json, digest_value, read_validated
 from sparseoco.storage.locations import Location
-from sparseoco.store.entries import ShardEntry, read_table
+from sparseoco.store.entries import ShardEntry, first_manifest, read_table
 from sparseoco.store.manifest import (
     FeatureTable,
     FieldEntry,
@@ -25,7 +25,6 @@ from sparseoco.store.manifest import (
     read_manifest,
     read_manifests,
 )
-from sparseoco.store.segments import first_manifest
 from sparseoco.store.shards import (
     Store,
     StoreReference,

@@ -50,11 +50,8 @@ from sparseoco.text.kernels.ngrams import (
     unpack_keys,
     write_numbers,
 )
-from sparseoco.text.kernels.preprocess import leading_bytes
+from sparseoco.text.kernels.preprocess import contain_any, leading_bytes
 from sparseoco.text.kernels.tokenize import (
-    APOSTROPHES,
-    DECIMAL_POINTS,
-    HYPHENS,
     N_CODE_POINTS,
     keep_joiners,
     tokenize_characters,
@@ -63,13 +60,12 @@ from sparseoco.text.kernels.tokenize import (
 from sparseoco.text.options import Fields, NumberField, TextField, TextOptions, namespace
 from sparseoco.text.splits import Content, Split, read_split
 from sparseoco.text.tasks import TextJob, retain_freed_memory
-from sparseoco.text.tokenizer import NUMBER, NUMBERS, TokenizerOptions
+from sparseoco.text.tokenizer import JOINERS, NUMBER, NUMBERS, TokenizerOptions
 
 # ----------------------------------------------------------------------------------------------------------------------
 # From documents to tokens: lower case, accents, word characters and white space as in scikit-learn.
 
 
-_JOINERS = {"apostrophes": APOSTROPHES, "hyphens": HYPHENS, "decimal_points": DECIMAL_POINTS}
 _WHITE_SPACE = re.compile(r"\s\s+")
 Tokens = tuple[NDArray[np.uint8], NDArray[np.int64]]
 
@@ -95,27 +91,26 @@ def _characters(texts: Texts, options: TokenizerOptions) -> Tokens:
 
 
 def _words(texts: Texts, options: TokenizerOptions) -> Tokens:
-    """The words. The kernel lower-cases ASCII and Latin letters.
+    """The words. The kernel lower-cases ASCII.
 
-    Documents with other letters go through `str.lower`, whose result can depend on neighbouring letters (final sigma)
+    Documents with other capitals go through `str.lower`, whose result can depend on neighbouring letters (final sigma)
     and be longer than its source (İ).
     """
-    lowercase, pattern = options.lowercase, options.pattern
-    latin = _latin_table(lowercase)
-    kinds = kernels.classify(texts.data, texts.starts, texts.stops, latin)
-    if options.strip_accents is not None:
-        kinds[kinds == kernels.LATIN] = kernels.OTHER
-    others = [_normalize(texts, d, options).encode() for d in np.flatnonzero(kinds == kernels.OTHER).tolist()]
-    offsets = np.cumsum([0] + [len(text) for text in others], dtype=np.int64)
-    other = np.frombuffer(b"".join(others), np.uint8)
-    # Building the table takes a tenth of a second: only for text in other scripts.
-    word_points: Any = _word_table() if others else np.zeros(1, np.bool_)
-    source = texts.data, texts.starts, texts.stops, kinds
-    clean, bounds = kernels.preprocess(*source, latin, other, offsets, lowercase, word_points)
+    pattern = options.pattern
+    changed = contain_any(*texts, _changed_points(options.lowercase, options.strip_accents is not None))
+    others = np.flatnonzero(changed)
+    normalized = [_normalize(texts, d, options).encode() for d in others.tolist()]
+    starts, stops = texts.starts.copy(), texts.stops.copy()
+    bounds = texts.data.size + np.cumsum([0, *map(len, normalized)])
+    starts[others], stops[others] = bounds[:-1], bounds[1:]
+    data = np.concatenate([texts.data, np.frombuffer(b"".join(normalized), np.uint8)]) if normalized else texts.data
+    clean, ends = kernels.preprocess(data, starts, stops, options.lowercase, _word_points())
     if pattern.joiners != "none":
-        digits = _digit_table() if pattern.joiners == "decimal_points" else np.zeros(1, np.bool_)
-        keep_joiners(*source, other, offsets, _JOINERS[pattern.joiners], digits, clean, bounds)
-    return clean, bounds
+        joiners = np.zeros(N_CODE_POINTS, np.bool_)
+        joiners[[ord(character) for character in JOINERS[pattern.joiners]]] = True
+        neighbours = _digit_points() if pattern.joiners == "decimal_points" else np.ones(N_CODE_POINTS, np.bool_)
+        keep_joiners(data, starts, stops, joiners, neighbours, clean, ends)
+    return clean, ends
 
 
 def _normalize(texts: Texts, d: int, options: TokenizerOptions) -> str:
@@ -130,31 +125,32 @@ def _normalize(texts: Texts, d: int, options: TokenizerOptions) -> str:
     return "".join(character for character in text if not unicodedata.combining(character))
 
 
-@cache
-def _latin_table(lowercase: bool) -> NDArray[np.uint16]:
-    """(LATIN_END,) uint16: replacements of letters, 0 for others, IRREGULAR if `str.lower` changes the length."""
-    table = np.zeros(kernels.LATIN_END, np.uint16)
-    for point in range(0x80, kernels.LATIN_END):
-        lowered = chr(point).lower() if lowercase else chr(point)
-        if len(lowered) > 1 or len(lowered.encode()) != 2:
-            table[point] = kernels.IRREGULAR
-        elif chr(point).isalnum():
-            table[point] = ord(lowered)
-    return table
+_CAPITALS_END = 0x20000  # beyond, no character has another one in lower case
 
 
 @cache
-def _word_table() -> NDArray[np.bool_]:
-    """(0x110000,) bool: whether `\\w` matches the code point, which is isalnum() or the underscore in Python."""
-    table = np.fromiter((chr(point).isalnum() for point in range(N_CODE_POINTS)), np.bool_, N_CODE_POINTS)
-    table[ord("_")] = True
-    return table
+def _changed_points(lowercase: bool, strip_accents: bool) -> NDArray[np.bool_]:
+    """(N_CODE_POINTS,): the characters beyond ASCII that Python may replace."""
+    changed = np.full(N_CODE_POINTS, strip_accents)
+    if lowercase:
+        changed[:_CAPITALS_END] |= [chr(point).lower() != chr(point) for point in range(_CAPITALS_END)]
+    return changed
+
+
+def _code_points() -> NDArray[np.str_]:
+    return np.arange(N_CODE_POINTS, dtype=np.uint32).view("U1")
 
 
 @cache
-def _digit_table() -> NDArray[np.bool_]:
-    """(0x110000,) bool: whether `\\d` matches the code point."""
-    return np.fromiter((chr(point).isdecimal() for point in range(N_CODE_POINTS)), np.bool_, N_CODE_POINTS)
+def _word_points() -> NDArray[np.bool_]:
+    """(N_CODE_POINTS,): the characters beyond ASCII that `\\w` matches."""
+    return np.strings.isalnum(_code_points())
+
+
+@cache
+def _digit_points() -> NDArray[np.bool_]:
+    """(N_CODE_POINTS,): the characters that `\\d` matches."""
+    return np.strings.isdecimal(_code_points())
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -166,39 +162,33 @@ HASH_SEED = np.uint64(int.from_bytes(os.urandom(8), "little"))
 _WORD_BITS = 64
 
 
-class _Tokens(NamedTuple):
-    """Tokens of documents by position: numbers in alphabetical order, and runs of them (see `kernels.ngrams`)."""
-
-    names: pa.Array
-    numbers: NDArray[np.int32]
-    runs: NDArray[np.int64]
-    row_runs: NDArray[np.int64]
-
-
 def count_text(texts: Texts, options: TokenizerOptions) -> Arrays:
     """The n-grams of texts, and their counts."""
     names, numbers, runs, row_runs = tokenize(texts, options)
     order = alphabetical_order(names)
-    tokens = _Tokens(names.take(pa.array(order)), inverse(order).astype(np.int32)[numbers], runs, row_runs)
+    numbers = inverse(order).astype(np.int32)[numbers]
     shortest, longest = options.counted_from, options.ngram_range[1]
-    levels, keys = _number_ngrams(tokens, shortest, longest)
-    sizes = [len(tokens.names), *(level.size for level in keys)]
+    levels, keys = _number_ngrams(numbers, len(names), runs, shortest, longest)
+    sizes = [len(names), *(level.size for level in keys)]
     firsts = np.cumsum([0, *sizes])
     indptr, ngrams, counts = count_ngrams(
-        levels, shortest, firsts[shortest - 1 :], tokens.runs, tokens.row_runs, options.ngram_range[0], firsts[-1]
+        levels, shortest, firsts[shortest - 1 :], runs, row_runs, options.ngram_range[0], firsts[-1]
     )
     sums = sum_entries(ngrams, counts, firsts[-1])
     arrays: Arrays = {f"keys_{n}": level for n, level in enumerate(keys, 2)}
     arrays |= {"indptr": indptr, "ngrams": ngrams, "counts": smallest_dtype(counts)}
     for n in range(shortest, longest + 1):
         arrays[f"totals_{n}"], arrays[f"documents_{n}"] = sums[firsts[n - 1] : firsts[n]].T.copy()
-    return arrays | packed_strings("token", tokens.names)
+    return arrays | packed_strings("token", names.take(pa.array(order)))
 
 
 def tokenize(
     texts: Texts, options: TokenizerOptions
 ) -> tuple[pa.Array, NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
-    """(distinct tokens, their numbers by position, runs, runs of each text), in order of first appearance."""
+    """(distinct tokens, their numbers by position, runs, runs of each text), in order of first appearance.
+
+    N-grams do not leave a run (see `kernels.ngrams`).
+    """
     clean, bounds = preprocess(texts, options)
     if options.counts_characters:
         numbers, runs, row_runs, data, offsets = tokenize_characters(clean, bounds, options.analyzer == "char_wb")
@@ -229,21 +219,23 @@ def _select_tokens(
     return chosen.dictionary, numbers[counted], np.concatenate([[0], np.cumsum(counted)])[runs]
 
 
-def _number_ngrams(tokens: _Tokens, shortest: int, longest: int) -> tuple[NDArray[np.int32], list[NDArray[np.uint64]]]:
-    """Number the n-grams of each length up to `longest` in alphabetical order.
+def _number_ngrams(
+    tokens: NDArray[np.int32], n_tokens: int, runs: NDArray[np.int64], shortest: int, longest: int
+) -> tuple[NDArray[np.int32], list[NDArray[np.uint64]]]:
+    """Number the n-grams of each length up to `longest` in alphabetical order, as the tokens are.
 
     Returns the numbers by position, a row for each length from `shortest` on, and the key of each number for n ≥ 2.
     """
-    token_bits, n_positions = max(1, len(tokens.names).bit_length()), tokens.numbers.size
+    token_bits, n_positions = max(1, n_tokens.bit_length()), tokens.size
     numbers = np.empty((longest - shortest + 1, n_positions), np.int32)
     if shortest == 1:
-        numbers[0] = tokens.numbers
-    prefixes, n_prefixes, n, keys = tokens.numbers, len(tokens.names), 1, list[NDArray[np.uint64]]()
+        numbers[0] = tokens
+    prefixes, n_prefixes, n, keys = tokens, n_tokens, 1, list[NDArray[np.uint64]]()
     while n < longest:
         # As many tokens at once as a word of 64 bits has space for: characters are sorted once for all lengths.
         space = _WORD_BITS - n_positions.bit_length() - n_prefixes.bit_length()
         levels = max(1, min(longest - n, space // token_bits))
-        sequences, pairs, ends = _sort_sequences(prefixes, n_prefixes, tokens, n + 1, levels, token_bits)
+        sequences, pairs, ends = _sort_sequences(prefixes, n_prefixes, tokens, runs, n + 1, levels, token_bits)
         sequence_numbers = np.empty(sequences.size, np.int32)
         np.right_shift(sequences, np.uint64(levels * token_bits), out=sequence_numbers, casting="unsafe")
         for following in reversed(range(levels)):
@@ -259,7 +251,13 @@ def _number_ngrams(tokens: _Tokens, shortest: int, longest: int) -> tuple[NDArra
 
 
 def _sort_sequences(
-    prefixes: NDArray[np.int32], n_prefixes: int, tokens: _Tokens, n: int, levels: int, token_bits: int
+    prefixes: NDArray[np.int32],
+    n_prefixes: int,
+    tokens: NDArray[np.int32],
+    runs: NDArray[np.int64],
+    n: int,
+    levels: int,
+    token_bits: int,
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.int64]]:
     """The distinct sequences of a prefix of n − 1 tokens and up to `levels` tokens after it, in alphabetical order.
 
@@ -274,7 +272,7 @@ def _sort_sequences(
     n_sequences = 0
     for low in range(0, n_prefixes, step):
         free = packed[n_sequences:]
-        words = free[: pack_ngrams(prefixes, tokens.numbers, tokens.runs, n, levels, low, low + step, *bits, free)]
+        words = free[: pack_ngrams(prefixes, tokens, runs, n, levels, low, low + step, *bits, free)]
         words.sort()
         base = np.uint64(low) << np.uint64(levels * token_bits)
         n_sequences += distinct_keys(words, base, bits[1], n_sequences, pairs, ends)
@@ -734,7 +732,9 @@ def _count_named(documents: CountedDocuments) -> Arrays:
 
 
 def without_rows(counts: PartialCounts, rows: NDArray[np.int64]) -> PartialCounts:
-    """Write a copy of partial counts without some of their documents."""
+    """Write a copy of partial counts without some of their documents, if there are any."""
+    if not rows.size:
+        return counts
     source = location(counts.path)
     target = source.with_name(f"{source.stem}-{digest_value(rows.tolist())[:16]}.counts")
     arrays, facts = load_arrays(source)

@@ -13,9 +13,8 @@ from sparseoco.core.errors import InputError
 from sparseoco.core.logs import ProgressCallback, log_event, no_progress
 from sparseoco.storage.commit import digest_value, remove_file
 from sparseoco.storage.locations import Location
-from sparseoco.store.entries import SourceEntry
+from sparseoco.store.entries import SourceEntry, add_entries
 from sparseoco.store.manifest import SCHEMA_VERSION, FeatureTable, FieldEntry, FileEntry, Manifest, commit_manifest
-from sparseoco.store.segments import add_entries
 from sparseoco.store.shards import Store, write_quarantine
 from sparseoco.store.terms import add_files
 from sparseoco.text.array_files import clear_staging, staging_folder, starting_over
@@ -31,7 +30,6 @@ from sparseoco.text.sources import Source, check_applied, find_sources
 from sparseoco.text.splits import fields_to_name
 from sparseoco.text.table_files import close_tables
 from sparseoco.text.tasks import TextJob, open_tasks
-from sparseoco.text.tokenizer import HASH_SEED
 from sparseoco.text.vocabulary.merge import FeatureMap, build_features
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -170,7 +168,7 @@ def _ingest(
             names = tuple(shard.names for shard in shards if shard.names)
             files = job.tasks(add_files, job.out, "names", files, names).result()
             bits = options.hash_bits
-            features = FeatureTable(kind="hashed", count=1 << bits, files=files, hash_bits=bits, hash_seed=HASH_SEED)
+            features = FeatureTable(kind="hashed", count=1 << bits, files=files, hash_bits=bits)
         else:
             assert feature_map is not None
             files = job.tasks(add_files, job.out, "vocabulary", files, new_terms).result()

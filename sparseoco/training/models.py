@@ -33,9 +33,8 @@ from sparseoco.storage.commit import (
 from sparseoco.storage.locations import Location, is_inside, location
 from sparseoco.storage.locks import FolderKind
 from sparseoco.storage.tables import WEIGHTS, Row, read_parquet_file, write_parquet, write_result_table
-from sparseoco.store.manifest import FeatureTable, FieldEntry, current_options
-from sparseoco.store.segments import n_outputs
-from sparseoco.store.shards import Store
+from sparseoco.store.manifest import FeatureTable, FieldEntry
+from sparseoco.store.shards import Store, n_outputs
 from sparseoco.store.terms import FeatureSubset, TermWeights, read_feature_subset, term_weights, text_fields
 from sparseoco.store.weighting import Weighting
 from sparseoco.text.encoding import HashIndex
@@ -65,7 +64,6 @@ class FeaturesDescription(TypedDict):
     kind: Literal["vocabulary", "hashed"]
     count: Count
     hash_bits: Annotated[int, Field(ge=1, le=62)] | None
-    hash_seed: int | None
 
 
 @with_other_keys
@@ -506,8 +504,7 @@ class Model:
             self.classes: list[str] = described["classes"]
             self.label_kind: str = described["labels"]
             self._fields = [FieldEntry.model_validate(entry) for entry in described.get("fields", ())]
-            current_options({"hash_seed": described["features"]["hash_seed"] or 0}, folder)
-            self.text = TextOptions.model_validate(current_options(described["text"], folder)).with_cuts(self._fields)
+            self.text = TextOptions.model_validate(described["text"]).with_cuts(self._fields)
             if "weighting" not in described:
                 raise DamagedError(
                     f"{folder} was saved by another version of sparseoco: train again.", code="format-version"

@@ -29,8 +29,7 @@ from sparseoco.storage.metric_names import COMPUTED
 from sparseoco.storage.tables import SEARCH_TABLES, WEIGHTS
 from sparseoco.store.entries import ShardTable, SourceTable
 from sparseoco.store.manifest import Manifest
-from sparseoco.store.segments import NAMES
-from sparseoco.store.shards import write_quarantine
+from sparseoco.store.shards import NAMES, write_quarantine
 from sparseoco.training.models import CURVE, VOCABULARY_SCHEMA, ModelDescription
 from tests.support.stores import make_store
 

@@ -1,6 +1,5 @@
 """The full-gradient pass: what it computes, and that bits do not depend on the division of the work."""
 
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,6 @@ from sparseoco.offline.passes import (
     Span,
 )
 from sparseoco.storage.checkpoints import write_array
-from sparseoco.store import corpus as worker_module
 from sparseoco.store.shards import Store, read_shards, store_reference
 from tests.support.errors import raises_code
 from tests.support.stores import make_store
@@ -204,24 +202,6 @@ def test_worker_processes_give_the_same_bits(tmp_path: Path) -> None:
     expected = local(store).totals(weights, REQUESTS[0])
     with connect(ClusterOptions(workers=2), tmp_path / "scratch") as client:
         same(cluster(client, store, tmp_path / "work").totals(weights, REQUESTS[0]), expected)
-
-
-def test_a_remote_file_is_fetched_once_per_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fetched: list[Path] = []
-
-    class Remote:
-        name = "weights.npy"
-
-        def download(self, target: Path) -> None:
-            fetched.append(target)
-            target.write_bytes(b"weights")
-
-    monkeypatch.setattr(worker_module, "RemotePath", Remote)
-    remote: Any = Remote()
-    with ThreadPoolExecutor(8) as pool:
-        copies = list(pool.map(lambda _: worker_module.host_file(remote, tmp_path / "host"), range(8)))
-    assert len(fetched) == 1
-    assert {copy.read_bytes() for copy in copies} == {b"weights"}
 
 
 def test_a_dropped_pass_is_run_again(tmp_path: Path, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:

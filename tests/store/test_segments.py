@@ -23,9 +23,16 @@ from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.execution.pool import TaskPool
 from sparseoco.store import transpose as transposing
 from sparseoco.store.corpus import weighted_corpus
-from sparseoco.store.entries import ShardEntry, ShardTable, SourceEntry, SourceTable
+from sparseoco.store.entries import (
+    ShardEntry,
+    ShardTable,
+    SourceEntry,
+    SourceTable,
+    add_entries,
+    read_shard_table,
+    read_source_table,
+)
 from sparseoco.store.manifest import Manifest, commit_manifest, latest_manifest
-from sparseoco.store.segments import add_entries, read_shard_table, read_source_table
 from sparseoco.store.shards import Store
 from sparseoco.store.terms import term_weights
 from sparseoco.store.transpose import range_edges, transpose, transposed_labels
@@ -79,7 +86,7 @@ def test_any_ingests_give_the_same_tables_and_digest(
     tmp_path_factory: pytest.TempPathFactory, empty: Manifest, sizes: list[int]
 ) -> None:
     folder = tmp_path_factory.mktemp("store")
-    manifest, stop = empty, 0
+    manifest, stop = empty.model_copy(update=add_entries(folder, None, [])), 0
     for version, size in enumerate(sizes, 2):
         first, stop = stop, stop + size
         added = add_entries(folder, manifest, map(shard, range(first, stop)), map(source, range(first, stop)))

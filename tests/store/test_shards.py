@@ -16,10 +16,20 @@ import pytest
 from sparseoco.core.errors import SparseocoError, StorageError
 from sparseoco.storage.locations import Location
 from sparseoco.store.corpus import Corpus
-from sparseoco.store.entries import ShardTable
+from sparseoco.store.entries import ShardTable, add_entries
 from sparseoco.store.manifest import FeatureTable, LabelTable, commit_manifest, read_manifest
-from sparseoco.store.segments import LabelSets, add_entries, check_columns, check_shard
-from sparseoco.store.shards import ShardRows, Store, open_store, read_shards, store_reference, write_shard, write_terms
+from sparseoco.store.shards import (
+    LabelSets,
+    ShardRows,
+    Store,
+    check_columns,
+    check_shard,
+    open_store,
+    read_shards,
+    store_reference,
+    write_shard,
+    write_terms,
+)
 from tests.support.errors import raises_code
 from tests.support.stores import make_store, with_columns
 from tests.support.wrong_shapes import DELETED, forge
@@ -161,7 +171,7 @@ def test_hashed_features_get_their_most_frequent_term(tmp_path: Path) -> None:
         write_terms(tmp_path, "names", np.array([7, 7, 9]), pa.array(["rare", "often", "one"]), numbers, numbers),
         write_terms(tmp_path, "names", np.array([7]), pa.array(["often"]), np.array([5]), np.array([4])),
     ]
-    hashed = FeatureTable(kind="hashed", count=16, files=tuple(parts), hash_bits=4, hash_seed=0)
+    hashed = FeatureTable(kind="hashed", count=16, files=tuple(parts), hash_bits=4)
     commit_manifest(tmp_path, store.manifest.model_copy(update={"version": 2, "features": hashed}))
     table = Store.open(tmp_path).describe(np.array([9, 7, 8])).to_pydict()
     assert table["term"] == ["one", "often (+1 more)", ""]

@@ -32,7 +32,7 @@ from sparseoco.offline.passes import (
 from sparseoco.storage.checkpoints import is_complete, map_array, read_checkpoint, write_array, write_checkpoint
 from sparseoco.storage.commit import digest_value, make_folder, remove_file
 from sparseoco.storage.locations import Location, location
-from sparseoco.store.corpus import host_file, host_folder, worker_corpus
+from sparseoco.store.corpus import host_folder, worker_corpus
 from sparseoco.store.shards import StoreReference, open_store
 from sparseoco.store.weighting import COUNTS, Weighting
 from sparseoco.training.stream import ClassWeighted
@@ -121,8 +121,7 @@ def _weights(task: Pass) -> Floats:
     first, last = task.columns
     if task.weights is None or task.request is None:
         return np.zeros((task.leaves.shape.n_features, last - first))
-    local = host_file(location(task.weights), host_folder() / task.scratch)
-    return np.ascontiguousarray(read_rows(local)[:, first:last])
+    return np.ascontiguousarray(read_rows(location(task.weights))[:, first:last])
 
 
 def write_total(task: Pass, total: Partial) -> None:

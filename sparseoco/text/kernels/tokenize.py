@@ -4,56 +4,34 @@ import numpy as np
 
 from sparseoco.core.compile_cache import compiled, register_jitable
 from sparseoco.text.kernels.ngrams import HALF, ONE, ZERO, load8, nonzero64, ones, prefetch, trailing_zeros
-from sparseoco.text.kernels.preprocess import OTHER, decode, previous
+from sparseoco.text.kernels.preprocess import decode, previous
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Tokens beyond runs of word characters: inner joiners.
 
 
-APOSTROPHES, HYPHENS, DECIMAL_POINTS = 1, 2, 3
-
-
-@register_jitable
-def _joiner_size(source, i, joiners):
-    """Bytes of the joiner that begins at source[i]; 0 if there is none."""
-    byte = source[i]
-    if joiners == DECIMAL_POINTS:
-        return 1 if byte == 0x2E or byte == 0x2C else 0
-    if byte == (0x27 if joiners == APOSTROPHES else 0x2D):
-        return 1
-    if byte == 0xE2 and source[i + 1] == 0x80:
-        last = source[i + 2]
-        if last == 0x99 if joiners == APOSTROPHES else (last == 0x90 or last == 0x91):
-            return 3
-    return 0
-
-
 @compiled
-def keep_joiners(data, starts, stops, kinds, other, other_offsets, joiners, digits, clean, bounds):
-    """Copy the joiners between two word characters, of decimal points those between two digits, to `clean`, in place.
+def keep_joiners(data, starts, stops, joiners, neighbours, clean, bounds):
+    """Copy each joiner between two characters of a word that may be its neighbours to `clean`, in place.
 
-    The other arguments are those of `preprocess` and what it returned; `digits[c]`: is code point c a digit?
+    `joiners` and `neighbours` are bool, by code point; the others are the arguments of `preprocess` and what it
+    returned.
     """
-    n_other = 0
     for d in range(starts.size):
-        if kinds[d] == OTHER:
-            source = other[other_offsets[n_other] : other_offsets[n_other + 1]]
-            n_other += 1
-        else:
-            source = data[starts[d] : stops[d]]
+        source = data[starts[d] : stops[d]]
         target = clean[bounds[d] : bounds[d + 1]]
-        for i in range(1, source.size - 1):
-            if target[i - 1] == 0:
-                continue
-            size = _joiner_size(source, i, joiners)
-            if size == 0 or target[i + size] == 0:
-                continue
-            if joiners == DECIMAL_POINTS and not (
-                digits[decode(source, previous(source, i))[0]] and digits[decode(source, i + 1)[0]]
+        for i in range(1, source.size):
+            if target[i - 1] == 0 or target[i] != 0:
+                continue  # this is not the first byte after a word
+            point, size = decode(source, i)
+            if (
+                joiners[point]
+                and target[i + size] != 0
+                and neighbours[decode(source, previous(source, i))[0]]
+                and neighbours[decode(source, i + size)[0]]
             ):
-                continue
-            for k in range(size):
-                target[i + k] = source[i + k]
+                for k in range(i, i + size):
+                    target[k] = source[k]
 
 
 # ----------------------------------------------------------------------------------------------------------------------

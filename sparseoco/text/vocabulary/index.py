@@ -31,9 +31,9 @@ from sparseoco.text.counting import (
     tokenize,
 )
 from sparseoco.text.documents import Texts
-from sparseoco.text.kernels.lookup import NgramRange, NgramTables, count_found, key_tables
+from sparseoco.text.kernels.lookup import NgramRange, NgramTables, find_ngrams, key_tables
 from sparseoco.text.kernels.ngrams import HALF, pack_keys, unpack_keys
-from sparseoco.text.kernels.preprocess import leading_bytes, term_offsets, write_terms
+from sparseoco.text.kernels.preprocess import leading_bytes, sort_rows, term_offsets, write_terms
 from sparseoco.text.tokenizer import LONGEST_NGRAM, WORDS, Naming, TokenizerOptions
 from sparseoco.text.vocabulary.exchange import Exchange, open_pieces, split_terms, token_spaces
 
@@ -346,7 +346,8 @@ class NgramIndex:
         tokens = self._find(names)[numbers]
         longest = min(options.ngram_range[1], len(self.vocabulary.ids))
         ngrams = NgramRange(options.counted_from, options.ngram_range[0], longest)
-        rows: Rows = count_found(tokens, *runs, ngrams, self._tables, self.vocabulary.size)
+        indptr, features = find_ngrams(tokens, *runs, ngrams, self._tables)
+        rows: Rows = sort_rows(indptr, features, np.ones(features.size, np.uint32), self._features, self._features.size)
         return rows
 
     def columns(self, counts: Arrays, options: TokenizerOptions) -> tuple[NDArray[np.int64], int]:
@@ -361,13 +362,18 @@ class NgramIndex:
         candidates = np.repeat(last - np.cumsum(sizes), sizes) + np.arange(sizes.sum())
         known = self.vocabulary.tokens.take(pa.array(candidates))
         found = pc.fill_null(pc.index_in(names.cast(known.type), value_set=known), -1).to_numpy()
-        return np.append(candidates, -1).astype(np.int32)[found]
+        places: NDArray[np.int32] = np.append(candidates, -1).astype(np.int32)[found]
+        return places
 
     @cached_property
     def _leading(self) -> NDArray[np.uint64]:
         """The first bytes of the tokens of the vocabulary."""
         leading: NDArray[np.uint64] = leading_bytes(*string_buffers(self.vocabulary.tokens))
         return leading
+
+    @cached_property
+    def _features(self) -> NDArray[np.int32]:
+        return np.arange(self.vocabulary.size, dtype=np.int32)
 
     @cached_property
     def _tables(self) -> NgramTables:

@@ -230,11 +230,6 @@ class FeatureMap(NamedTuple):
     n_known: int
     n_features: int
 
-    @property
-    def key(self) -> str:
-        """Identifies the map."""
-        return self.exchange.key
-
     def features(self, counts: Arrays, index: int) -> NDArray[np.int64]:
         """The feature of each n-gram of the partial counts of split `index`, or −1."""
         group, member = divmod(index, self.exchange.group_size)

@@ -9,7 +9,7 @@ from sparseoco.core.errors import InputError
 from sparseoco.storage.locations import location
 from sparseoco.store.entries import read_table, unlike_manifest
 from sparseoco.store.manifest import FileEntry
-from sparseoco.store.segments import check_features
+from sparseoco.store.shards import check_features
 from sparseoco.text.array_files import (
     ArrayReader,
     Arrays,
