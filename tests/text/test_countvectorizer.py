@@ -121,7 +121,7 @@ def check_any(known: list[str], seen: list[str], options: dict[str, Any], seed: 
     if seed is not None:
         rng = np.random.default_rng(seed)
         terms = rng.permutation(terms)[: rng.integers(1, len(terms), endpoint=True)].tolist()
-        theirs = theirs.set_params(vocabulary=terms)
+        theirs = vectorizer(**options).set_params(vocabulary=terms)
     matrix = theirs.transform(seen)
     matrix.sort_indices()
     ours = TextOptions.of(options)
