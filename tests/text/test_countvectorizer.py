@@ -120,7 +120,7 @@ def check_any(known: list[str], seen: list[str], options: dict[str, Any], seed: 
     terms = theirs.get_feature_names_out().tolist()
     if seed is not None:
         rng = np.random.default_rng(seed)
-        terms = rng.permutation(terms)[: rng.integers(1, len(terms), endpoint=True)].tolist()
+        terms = [terms[k] for k in rng.permutation(len(terms))[: rng.integers(1, len(terms), endpoint=True)]]
         theirs = vectorizer(**options).set_params(vocabulary=terms)
     matrix = theirs.transform(seen)
     matrix.sort_indices()
