@@ -104,7 +104,7 @@ def _words(texts: Texts, options: TokenizerOptions) -> Tokens:
     bounds = texts.data.size + np.cumsum([0, *map(len, normalized)])
     starts[others], stops[others] = bounds[:-1], bounds[1:]
     data = np.concatenate([texts.data, np.frombuffer(b"".join(normalized), np.uint8)])
-    clean, ends = kernels.preprocess(data, starts, stops, options.lowercase, _word_points())
+    clean, ends = kernels.preprocess(data, starts, stops, ~changed & options.lowercase, _word_points())
     if pattern.joiners != "none":
         joiners = np.zeros(N_CODE_POINTS, np.bool_)
         joiners[[ord(character) for character in JOINERS[pattern.joiners]]] = True

@@ -243,9 +243,9 @@ def _is_word(byte):
 
 @compiled
 def preprocess(data, starts, stops, lowercase, word_points):
-    """Replace the characters of documents that are not of words by zeros, and lower-case ASCII if requested.
+    """Replace the characters of documents that are not of words by zeros, and lower-case ASCII.
 
-    word_points[c] says whether code point c beyond ASCII is a word character.
+    lowercase[d] says whether document d is lower-cased, word_points[c] whether code point c beyond ASCII is of words.
     Returns (clean uint8 with SLACK zero bytes, bounds int64 (rows + 1,)), the input of `tokenize_words`.
     """
     rows = starts.size
@@ -254,8 +254,8 @@ def preprocess(data, starts, stops, lowercase, word_points):
         bounds[d + 1] = bounds[d] + stops[d] - starts[d] + 1
     clean = np.empty(bounds[rows] + SLACK, np.uint8)
     clean[bounds[rows] :] = 0
-    difference = np.uint8(32 if lowercase else 0)
     for d in range(rows):
+        difference = np.uint8(32 if lowercase[d] else 0)
         source, target = data[starts[d] : stops[d]], clean[bounds[d] : bounds[d + 1]]
         target[source.size] = 0
         for i in range(source.size):  # eight-bit arithmetic vectorizes to 64 bytes at a time
