@@ -110,7 +110,7 @@ def test_difficult_texts(tmp_path: Path, options: dict[str, Any], shard_bytes: i
     same(ingested(tmp_path, documents, shard_bytes=shard_bytes, **options), counted(documents, **options))
 
 
-def check_any(known: list[str], seen: list[str], options: dict[str, Any], seed: int | None = None) -> None:
+def check_any(known: list[str], seen: list[str], options: dict[str, Any], seed: int | None) -> None:
     """Terms of the known texts are found in those seen: all of them, or some in any order."""
     theirs = vectorizer(**options)
     try:
@@ -140,7 +140,7 @@ def test_any_text(examples: int) -> None:
 @pytest.mark.parametrize("lowercase", [True, False])
 def test_every_character_of_two_bytes(lowercase: bool) -> None:
     documents = [f"a{chr(point)}b" for point in range(0x80, 0x800)]
-    check_any(documents, documents, {"lowercase": lowercase})
+    check_any(documents, documents, {"lowercase": lowercase}, None)
 
 
 @without_warning
@@ -152,7 +152,7 @@ def test_any_stop_words(documents: list[str], data: st.DataObject) -> None:
     tokens = sorted({t for text in documents for t in re.findall(TOKEN_PATTERNS[pattern].regex, text.lower())})
     stop_words = data.draw(st.lists(st.sampled_from(tokens))) if tokens else []
     options = {"token_pattern": pattern, "stop_words": stop_words or None, "ngram_range": (1, 2)}
-    check_any(documents, documents, options)
+    check_any(documents, documents, options, None)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
