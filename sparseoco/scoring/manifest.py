@@ -11,11 +11,11 @@ from sparseoco.storage.commit import Sha256, commit_json, digest_value, read_val
 from sparseoco.storage.locations import Location
 from sparseoco.storage.locks import FolderKind
 from sparseoco.store.entries import EntryTable, SourceEntry, SourceTable
-from sparseoco.store.manifest import FileEntry, Record, Segment
-from sparseoco.store.segments import add_segment, n_outputs, read_last
+from sparseoco.store.manifest import FileEntry, Record
+from sparseoco.store.shards import n_outputs
 
 MANIFEST = "manifest.json"
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 SCORES_FOLDER = FolderKind(
     "scores",
     (MANIFEST,),
@@ -73,7 +73,7 @@ class ModelEntry(Record):
 
 
 class ScoreManifest(Record):
-    """What a folder of scores has; parts and sources are listed in segments, in the order of the input."""
+    """What a folder of scores has; parts and sources are listed in two files, in the order of the input."""
 
     schema_version: int = SCHEMA_VERSION
     sparseoco: str
@@ -84,9 +84,9 @@ class ScoreManifest(Record):
     shard_bytes: int = Field(ge=1)
     rows: int = Field(ge=0)
     n_parts: int = Field(ge=0)
-    part_segments: tuple[Segment, ...]
+    part_listing: FileEntry
     n_sources: int = Field(ge=0)
-    source_segments: tuple[Segment, ...]
+    source_listing: FileEntry
     quarantined_rows: int = Field(0, ge=0)
     quarantine: tuple[FileEntry, ...] = ()
     multiline_rows: int = Field(0, ge=0)
@@ -121,11 +121,11 @@ def _listed(path: Location, manifest: ScoreManifest) -> Listed:
             f"{path} is of another version of sparseoco: score into a new folder.", code="format-version"
         )
     try:
-        parts = read_last(path.parent, manifest.part_segments, manifest.n_parts, PartTable.schema)
-        sources = read_last(path.parent, manifest.source_segments, manifest.n_sources, ScoredSourceTable.schema)
+        parts = PartTable.read(path.parent, manifest.part_listing)
+        sources = ScoredSourceTable.read(path.parent, manifest.source_listing)
     except StorageError as error:
         raise damaged_scores(path) from error
-    return Listed(manifest, PartTable(parts), ScoredSourceTable(sources))
+    return Listed(manifest, parts, sources)
 
 
 def damaged_scores(path: Location) -> DamagedError:
@@ -138,28 +138,29 @@ def damaged_scores(path: Location) -> DamagedError:
 
 
 def add_parts(
-    folder: Location, before: ScoreManifest | None, parts: Sequence[PartEntry], sources: Sequence[ScoredSource]
+    folder: Location, before: Listed | None, parts: Sequence[PartEntry], sources: Sequence[ScoredSource]
 ) -> dict[str, Any]:
     """Write the files that list parts, by the position of their source among `sources`, and sources.
 
     Returns the fields of the manifest that name them.
     """
-    first = 0 if before is None else before.n_sources
-    listed = PartTable.of(part.model_copy(update={"source": first + part.source}) for part in parts)
-    part_segments = () if before is None else before.part_segments
-    source_segments = () if before is None else before.source_segments
+    first = 0 if before is None else len(before.sources)
+    all_parts = PartTable.of(part.model_copy(update={"source": first + part.source}) for part in parts)
+    all_sources = ScoredSourceTable.of(sources)
+    if before is not None:
+        all_parts, all_sources = before.parts + all_parts, before.sources + all_sources
     return {
-        "n_parts": (0 if before is None else before.n_parts) + len(parts),
-        "part_segments": add_segment(folder, "parts", part_segments, listed),
-        "n_sources": first + len(sources),
-        "source_segments": add_segment(folder, "sources", source_segments, ScoredSourceTable.of(sources)),
+        "n_parts": len(all_parts),
+        "part_listing": all_parts.write(folder, "parts"),
+        "n_sources": len(all_sources),
+        "source_listing": all_sources.write(folder, "sources"),
     }
 
 
 def commit_scores(folder: Location, manifest: ScoreManifest) -> Listed:
     """Make scores visible, and remove the lists that they no longer name."""
     commit_json(folder / MANIFEST, manifest.model_dump(mode="json"))
-    entries = [*manifest.part_segments, *manifest.source_segments, *manifest.quarantine]
+    entries = [manifest.part_listing, manifest.source_listing, *manifest.quarantine]
     for kind in ("parts", "sources", "quarantine"):
         remove_other_files(folder, {entry.file for entry in entries}, f"{kind}-*.parquet")
     return _listed(folder / MANIFEST, manifest)

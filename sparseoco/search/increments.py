@@ -18,8 +18,7 @@ from sparseoco.storage.commit import digest_value, make_folder, remove_file
 from sparseoco.storage.locations import Location
 from sparseoco.storage.metric_names import PROGRESSIVE
 from sparseoco.storage.tables import Row, read_parquet_file, write_parquet
-from sparseoco.store.manifest import read_manifest
-from sparseoco.store.segments import read_increment_table
+from sparseoco.store.manifest import read_manifests
 from sparseoco.training.block import Increment, Key, Setting, search_setting
 from sparseoco.training.options import SearchOptions
 from sparseoco.training.stream import NO_FOLD, StreamPosition, range_rows_of
@@ -126,8 +125,8 @@ class IncrementChain:
                 code="unsupported-combination",
             )
         self._options, self._store, self._folder = options, store, folder
-        self._increments = read_increment_table(store, read_manifest(store, last))
-        self._documents: list[int] = self._increments.column("rows").tolist()
+        self._increments = [manifest.increment for manifest in read_manifests(store, last)]
+        self._documents = [added.rows for added in self._increments]
         common = search_setting(options, increment_store(store, 1), NO_FOLD)
         progressive = options.metric is not None and options.metric not in PROGRESSIVE
         self._common = common.model_copy(update={"epochs": 1, "progressive_metrics": progressive})
@@ -147,7 +146,7 @@ class IncrementChain:
         increments have the same digests and states."""
         added = self._increments[version - 1]
         own = {
-            "manifest": added.sha256,
+            "manifest": added.digest,
             "seed": increment_seed(self._options.seed, version),
             "range_rows": range_rows_of(self._options.shuffle, added.rows, added.nonzeros),
             "increment": Increment(version=version, previous=self._digests[version - 2] if version > 1 else None),
@@ -254,7 +253,7 @@ class IncrementChain:
 
     def _plan(self, last: int) -> str:
         """Identifies the settings of the increments up to version `last`."""
-        digests = self._increments.table["sha256"].slice(0, last).to_pylist()
+        digests = [added.digest for added in self._increments[:last]]
         return digest_value([self._common.described, self._options.shuffle, digests])
 
     def _end(self, version: int) -> StreamPosition:

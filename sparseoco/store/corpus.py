@@ -26,8 +26,7 @@ from sparseoco.kernels.order import gather
 from sparseoco.storage.locations import storage_error
 from sparseoco.storage.temporary import SharedFolder, boot
 from sparseoco.store.manifest import Column
-from sparseoco.store.segments import LabelSets
-from sparseoco.store.shards import COLUMN_DTYPES, Store
+from sparseoco.store.shards import COLUMN_DTYPES, LabelSets, Store
 from sparseoco.store.terms import TermWeights, term_weights
 from sparseoco.store.weighting import COUNTS, Weighting
 
@@ -175,8 +174,7 @@ def folder_on_host(parent: Path) -> Path:
 # decides what stays in memory: a small corpus is memory-mapped, and rows of a large one are copied, so the memory of a
 # worker does not grow with the corpus.
 #
-# The position of every shard is known in advance, and the bytes written there depend on the shard alone. So threads
-#     and
+# The position of every shard is known in advance, and the bytes written there depend on the shard alone. So threads and
 # processes share a folder, and the work: one byte per shard is set when it is complete, and stays unset if its writer
 # dies.
 
@@ -266,12 +264,12 @@ class Corpus:
         """These increasing ranges of documents for access in any order: in memory, unless the corpus is mapped."""
         if self._maps is not None:
             return self
-        self._decode_ranges(starts, stops, ahead=True)
+        self._decode_ranges(starts, stops)
         return RowRanges(starts, stops, self._ranges(starts, stops), self._weigh)
 
     def gather(self, rows: NDArray[np.int64]) -> RowBatch:
         """The given documents, in that order, in the format of `rows`."""
-        self._decode_ranges(rows, rows + 1, ahead=True)
+        self._decode_ranges(rows, rows + 1)
         if self._maps is None:
             first = np.diff(rows, prepend=-2) != 1  # of a run of adjacent documents
             return self.ranges(rows[first], rows[np.roll(first, -1)] + 1)
@@ -311,28 +309,23 @@ class Corpus:
             for array in self._whole:
                 array.base.madvise(mmap.MADV_DONTNEED)  # type: ignore[union-attr]
 
-    def _decode_ranges(self, starts: NDArray[np.int64], stops: NDArray[np.int64], *, ahead: bool = False) -> None:
+    def _decode_ranges(self, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> None:
         """Decode the shards of these ranges of documents, see `_decode`."""
         if not self._flags.all():
             own = starts < stops
             opened = np.zeros(len(self._locks) + 1, np.int64)
             np.add.at(opened, np.searchsorted(self._starts, starts[own], side="right") - 1, 1)
             np.add.at(opened, np.searchsorted(self._starts, stops[own] - 1, side="right"), -1)
-            self._decode(np.flatnonzero(np.cumsum(opened)).tolist(), ahead=ahead)
+            self._decode(np.flatnonzero(np.cumsum(opened)).tolist())
 
-    def _decode(self, shards: Sequence[int], *, ahead: bool = False) -> None:
+    def _decode(self, shards: Sequence[int]) -> None:
         """Decode these shards, together with other threads and processes: each takes what no one else is decoding.
 
-        Waits for the shards that others are decoding; with `ahead`, it decodes further ones meanwhile. A process may be
-        suspended: after `PATIENCE` seconds its shards are decoded here as well, to the same bytes.
+        Waits for the shards that others are decoding. A process may be suspended: after `PATIENCE` seconds its shards
+        are decoded here as well, to the same bytes.
         """
-        further = iter(range(len(self._locks)) if ahead else ())
         until = math.inf
         while shards := [shard for shard in shards if not self._take(shard, force=time.monotonic() > until)]:
-            following = next((shard for shard in further if not self._flags[shard]), None)
-            if following is not None:
-                self._take(following)
-                continue
             until = min(until, time.monotonic() + PATIENCE)
             time.sleep(POLL_SECONDS)
 

@@ -1,4 +1,4 @@
-"""The shards and sources of a store as tables of columns: opening a store makes no object per entry."""
+"""The data files of a store, and its shards and sources as tables of columns, which its listings have."""
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,12 +12,20 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from sparseoco import __version__
 from sparseoco.core.errors import StorageError
-from sparseoco.storage.commit import commit_bytes, digest_file
+from sparseoco.storage.commit import commit_bytes, digest_file, digest_value
 from sparseoco.storage.locations import Location, storage_error
-from sparseoco.storage.remote import RemotePath, map_concurrently
 from sparseoco.storage.tables import read_parquet
-from sparseoco.store.manifest import AGAIN, FileEntry, Record, corrupt_store
+from sparseoco.store.manifest import (
+    AGAIN,
+    SCHEMA_VERSION,
+    FileEntry,
+    Manifest,
+    Record,
+    ShardTotals,
+    corrupt_store,
+)
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Data files of a store: Parquet tables that are named by their content, and verified when they are read.
@@ -31,17 +39,12 @@ def write_data_file(folder: Location, kind: str, table: pa.Table, **encoding: An
     pq.write_table(table, sink, compression="lz4", write_statistics=False, **encoding)
     data = sink.getvalue()
     digest = hashlib.sha256(data).hexdigest()
-    name = data_file_name(kind, digest)
+    name = f"{kind}-{digest[:24]}.parquet"
     path = folder / name
     entry = FileEntry(file=name, bytes=len(data), sha256=digest)
     if not isinstance(path, Path) or not is_written(folder, entry):  # uploading takes no longer than reading
         commit_bytes(path, data)
     return entry
-
-
-def data_file_name(kind: str, digest: str) -> str:
-    """The name of a file of a kind whose bytes have this SHA-256."""
-    return f"{kind}-{digest[:24]}.parquet"
 
 
 def read_verified(folder: Location, entry: FileEntry) -> bytes:
@@ -59,16 +62,12 @@ def read_verified(folder: Location, entry: FileEntry) -> bytes:
 
 
 def read_table(folder: Location, entry: FileEntry, columns: Sequence[str] | None = None) -> pa.Table:
-    """A data file as a table, or some of its columns. Raises `StorageError`."""
-    return parse_table(folder / entry.file, read_verified(folder, entry), columns)
-
-
-def parse_table(path: Location, data: bytes, columns: Sequence[str] | None = None) -> pa.Table:
-    """The table of the verified content of a data file, as `read_parquet`. Raises `StorageError` if there is none."""
+    """A data file as a table, or some of its columns. Raises `StorageError`, also if there is no such table."""
+    data = read_verified(folder, entry)
     try:
         return read_parquet(data, columns=columns)
     except pa.ArrowException as error:
-        raise unlike_manifest(path, "it is not a table with the columns that are listed") from error
+        raise unlike_manifest(folder / entry.file, "it is not a table with the columns that are listed") from error
 
 
 def unlike_manifest(path: object, fault: str) -> StorageError:
@@ -76,21 +75,10 @@ def unlike_manifest(path: object, fault: str) -> StorageError:
     return corrupt_store(f"{path} or its manifest", fault)
 
 
-def read_all_verified(folder: Location, entries: Sequence[FileEntry]) -> list[bytes]:
-    """The contents of data files, remote ones requested concurrently. Raises `StorageError`."""
-    if isinstance(folder, RemotePath) and len(entries) > 1:
-        return map_concurrently(lambda entry: read_verified(folder, entry), entries)
-    return [read_verified(folder, entry) for entry in entries]
-
-
 def is_written(folder: Location, entry: FileEntry) -> bool:
     """Whether a data file exists with the content of its entry. Raises `StorageError` if it cannot be read."""
     path = folder / entry.file
     return path.exists() and digest_file(path) == entry.sha256
-
-
-SHARD = "shard"
-"""The kind of file of a shard."""
 
 
 class ShardEntry(FileEntry):
@@ -114,16 +102,6 @@ class SourceEntry(Record):
     rows: int
 
 
-class IncrementEntry(Record):
-    """What a version added to a store: the digest of the manifest of its increment, documents and nonzeros; and the
-    number of features since then."""
-
-    sha256: str
-    rows: int
-    nonzeros: int
-    features: int
-
-
 Entry = TypeVar("Entry", bound=Record)
 
 
@@ -139,7 +117,7 @@ class EntryTable(Sequence[Entry], Generic[Entry]):
     entry: ClassVar[type[Record]]
     schema: ClassVar[pa.Schema]
     repeated: ClassVar[Sequence[str]] = ()
-    """Columns of few different values, which files store with a dictionary."""
+    """Columns of few different values, which listings store with a dictionary."""
 
     def __init__(self, table: pa.Table) -> None:
         self.table = table.combine_chunks()
@@ -147,23 +125,12 @@ class EntryTable(Sequence[Entry], Generic[Entry]):
     @classmethod
     def of(cls, entries: Iterable[Entry]) -> Self:
         """The table of some entries, which may be one already."""
-        return (
-            entries
-            if isinstance(entries, cls)
-            else cls(pa.Table.from_pylist([cls._row(entry) for entry in entries], schema=cls.schema))
-        )
-
-    @classmethod
-    def _row(cls, entry: Entry) -> dict[str, Any]:
-        return entry.model_dump()
-
-    @classmethod
-    def _fields(cls, row: dict[str, Any]) -> dict[str, Any]:
-        """The fields of the entry of a row."""
-        return row
+        if isinstance(entries, cls):
+            return entries
+        return cls(pa.Table.from_pylist([entry.model_dump() for entry in entries], schema=cls.schema))
 
     def _entries(self, table: pa.Table) -> "list[Entry]":
-        return [cast(Entry, self.entry(**self._fields(row))) for row in table.to_pylist()]
+        return [cast(Entry, self.entry(**row)) for row in table.to_pylist()]
 
     def __len__(self) -> int:
         return int(self.table.num_rows)
@@ -174,9 +141,7 @@ class EntryTable(Sequence[Entry], Generic[Entry]):
     def __getitem__(self, index: slice) -> Self: ...
     def __getitem__(self, index: int | slice) -> Entry | Self:
         if isinstance(index, slice):
-            first, stop, step = index.indices(len(self))
-            if step != 1:
-                raise ValueError("a table of entries has no slices with a step")
+            first, stop, _ = index.indices(len(self))
             return type(self)(self.table.slice(first, max(stop - first, 0)))
         if not -len(self) <= index < len(self):
             raise IndexError(index)
@@ -191,6 +156,21 @@ class EntryTable(Sequence[Entry], Generic[Entry]):
 
     __hash__ = None  # type: ignore[assignment]
 
+    def __add__(self, others: Self) -> Self:
+        return type(self)(pa.concat_tables([self.table, others.table]))
+
+    def write(self, folder: Location, kind: str) -> FileEntry:
+        """Write the listing of a version: a file of all its entries."""
+        return write_data_file(folder, kind, self.table, use_dictionary=list(self.repeated))
+
+    @classmethod
+    def read(cls, folder: Location, listing: FileEntry | None) -> Self:
+        """The entries of a listing; none without one. Raises `StorageError` if it is missing or corrupt."""
+        table = cls.schema.empty_table() if listing is None else read_table(folder, listing)
+        if not table.schema.equals(cls.schema):
+            raise unlike_manifest(folder / listing.file, "it is no such listing")  # type: ignore[union-attr]
+        return cls(table)
+
     def column(self, name: str) -> NDArray[Any]:
         """(entries,): a column, null as 0."""
         values = self.table[name].fill_null(0)
@@ -203,8 +183,9 @@ class ShardTable(EntryTable[ShardEntry]):
     entry = ShardEntry
     schema = pa.schema(
         {
-            "sha256": pa.binary(32),
+            "file": pa.string(),
             "bytes": pa.int64(),
+            "sha256": pa.string(),
             "rows": pa.int64(),
             "nonzeros": pa.int64(),
             "counts": pa.string(),
@@ -213,15 +194,6 @@ class ShardTable(EntryTable[ShardEntry]):
         }
     )
     repeated = ("counts", "source")
-
-    @classmethod
-    def _row(cls, entry: ShardEntry) -> dict[str, Any]:
-        return entry.model_dump(exclude={"file"}) | {"sha256": bytes.fromhex(entry.sha256)}
-
-    @classmethod
-    def _fields(cls, row: dict[str, Any]) -> dict[str, Any]:
-        digest = row["sha256"].hex()
-        return row | {"file": data_file_name(SHARD, digest), "sha256": digest}
 
     @cached_property
     def row_offsets(self) -> NDArray[np.int64]:
@@ -243,15 +215,6 @@ class ShardTable(EntryTable[ShardEntry]):
         """The dtypes of counts that occur."""
         return sorted(pc.unique(self.table["counts"]).to_pylist())
 
-    @property
-    def digests(self) -> NDArray[np.uint8]:
-        """(shards, 32): the SHA-256 of each file."""
-        column = self.table["sha256"].combine_chunks()
-        if not len(self):
-            return np.empty((0, 32), np.uint8)
-        data = np.frombuffer(column.buffers()[1], np.uint8)
-        return data[32 * column.offset : 32 * (column.offset + len(self))].reshape(-1, 32)
-
 
 class SourceTable(EntryTable[SourceEntry]):
     """The sources of a store, by index."""
@@ -268,14 +231,95 @@ class SourceTable(EntryTable[SourceEntry]):
     )
 
 
-class IncrementTable(EntryTable[IncrementEntry]):
-    """The versions of a store; version v is at index v − 1."""
-
-    entry = IncrementEntry
-    schema = pa.schema({"sha256": pa.string(), "rows": pa.int64(), "nonzeros": pa.int64(), "features": pa.int64()})
-
-
 def _offsets(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
     offsets = np.zeros(sizes.size + 1, np.int64)
     np.cumsum(sizes, out=offsets[1:])
     return offsets
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Listings: each version of a store has a file that lists all its shards, and one for its sources.
+
+
+def add_entries(
+    folder: Location, previous: Manifest | None, shards: Iterable[ShardEntry], sources: Iterable[SourceEntry] = ()
+) -> dict[str, Any]:
+    """Write the listings of a new version of a store.
+
+    Parameters
+    ----------
+    folder : Location
+        The folder of the store.
+    previous : Manifest or None
+        The version to which entries are added; None for the first one.
+    shards, sources : iterable of ShardEntry, SourceEntry
+        The new entries.
+
+    Returns
+    -------
+    dict
+        The fields of the `Manifest` of the new version that depend on its shards and sources.
+
+    Raises
+    ------
+    StorageError
+        If the listing of the previous version is corrupt, or a listing cannot be written.
+    """
+    new_shards, all_sources = ShardTable.of(shards), SourceTable.of(sources)
+    all_shards = new_shards
+    if previous is not None:
+        all_shards = read_shard_table(folder, previous) + new_shards
+        all_sources = read_source_table(folder, previous) + all_sources
+    return {
+        **dict(shard_totals(all_shards)),
+        "added": shard_totals(new_shards),
+        "shard_listing": all_shards.write(folder, "shards"),
+        "n_sources": len(all_sources),
+        "source_listing": all_sources.write(folder, "sources") if len(all_sources) else None,
+    }
+
+
+def first_manifest(
+    folder: Location, shards: Iterable[ShardEntry], sources: Iterable[SourceEntry] = (), **described: Any
+) -> Manifest:
+    """The manifest of the first version of a store, whose listings are written; `described` has its other fields."""
+    return Manifest(
+        schema_version=SCHEMA_VERSION,
+        version=1,
+        sparseoco=__version__,
+        **described,
+        **add_entries(folder, None, shards, sources),
+    )
+
+
+def shard_totals(shards: ShardTable) -> ShardTotals:
+    """The sums over shards, and the digest of their files, rows and nonzeros."""
+    return ShardTotals(
+        n_shards=len(shards),
+        rows=int(shards.row_offsets[-1]),
+        nonzeros=int(shards.nonzero_offsets[-1]),
+        bytes=int(shards.column("bytes").sum()),
+        shards_digest=digest_value(shards.table.select(["sha256", "rows", "nonzeros"]).to_pydict()),
+    )
+
+
+def read_shard_table(folder: Location, manifest: Manifest) -> ShardTable:
+    """The shards of a version of a store, or of its increment: the last ones that are listed.
+
+    Raises `StorageError` if the listing is missing or corrupt, or its entries cannot be those of the manifest.
+    """
+    listed = ShardTable.read(folder, manifest.shard_listing)
+    table = listed[len(listed) - manifest.n_shards :]
+    totals = [len(table), *(int(table.column(name).sum()) for name in ("rows", "nonzeros", "bytes"))]
+    numbers = [table.column(name) for name in ("rows", "nonzeros", "bytes", "source", "labels")]
+    if totals != [manifest.n_shards, manifest.rows, manifest.nonzeros, manifest.bytes] or any(
+        column.min(initial=0) < 0 for column in numbers
+    ):
+        path = folder / manifest.shard_listing.file
+        raise unlike_manifest(path, f"the shards are not those of version {manifest.version}")
+    return table
+
+
+def read_source_table(folder: Location, manifest: Manifest) -> SourceTable:
+    """The sources of a version of a store. Raises `StorageError` if their listing is missing or corrupt."""
+    return SourceTable.read(folder, manifest.source_listing)

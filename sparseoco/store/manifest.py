@@ -1,18 +1,16 @@
 """The manifest of a store: one checksummed JSON document per version, never overwritten.
 
-It grows with the logarithm of the number of ingests: shards and sources are listed in the files that it names.
+It does not grow with the number of ingests: shards and sources are listed in files that it names.
 """
 
-import json
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any, Final, Literal
+from collections.abc import Iterator
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from sparseoco.core.errors import DamagedError, StorageError
 from sparseoco.storage.commit import (
-    CHECKSUM,
     Count,
     Sha256,
     commit_json,
@@ -24,7 +22,7 @@ from sparseoco.storage.commit import (
 from sparseoco.storage.locations import Location
 from sparseoco.storage.locks import FolderKind
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 BATCH = 32  # manifests in memory at a time: a store may have one a day
 NAME = r"^[A-Za-z0-9_-][A-Za-z0-9_.-]*$"
 """Files are in the folder of the store, never outside it."""
@@ -80,13 +78,11 @@ class FeatureTable(Record):
     count: int = Field(ge=1, lt=1 << 63)
     files: tuple[FileEntry, ...]
     hash_bits: int | None = Field(None, ge=1, le=62)
-    hash_seed: int | None = Field(None, ge=0, lt=2**64)
 
     @model_validator(mode="after")
     def _check(self) -> "FeatureTable":
-        hashing = self.hash_bits, self.hash_seed
-        if (self.kind == "hashed") != (None not in hashing) or (self.kind == "vocabulary" and hashing != (None, None)):
-            raise ValueError("hashed features have bits and a seed, and no others do")
+        if (self.kind == "hashed") != (self.hash_bits is not None):
+            raise ValueError("hashed features have bits, and no others do")
         if self.hash_bits is not None and self.count != 1 << self.hash_bits:
             raise ValueError("there are not 2^hash_bits features")
         return self
@@ -101,17 +97,8 @@ class FieldEntry(Record):
     missing: Count = 0
 
 
-class Segment(FileEntry):
-    """A file of consecutive entries of shards or sources, and their number."""
-
-    entries: int = Field(ge=1, lt=1 << 63)
-
-
 class ShardTotals(Record):
-    """Sums over consecutive shards: their number, documents, nonzeros and bytes, and the chain of their digests.
-
-    See `sparseoco.store.segments.chain_digest`.
-    """
+    """Sums over consecutive shards (see `sparseoco.store.entries.shard_totals`)."""
 
     n_shards: Count
     rows: Count
@@ -123,9 +110,8 @@ class ShardTotals(Record):
 class Manifest(ShardTotals):
     """One version of a store: what its features, labels and columns mean, sums, and the digests that verify its files.
 
-    Shards and sources are listed in segments (see `sparseoco.store.segments`); those of the version are the last
-    `n_shards` and `n_sources` entries. Keys with a default were added within this format version, or are absent from
-    most stores: further ones may follow.
+    Its shards are the last `n_shards` of the listing. Keys with a default were added within this format version, or
+    are absent from most stores: further ones may follow.
     """
 
     schema_version: int
@@ -141,13 +127,11 @@ class Manifest(ShardTotals):
     """Optional columns of every shard."""
     fields: tuple[FieldEntry, ...] = ()
     """Fields of the records, of stores that have more than one text."""
-    shard_segments: tuple[Segment, ...]
+    shard_listing: FileEntry
     added: ShardTotals
     """The shards that are not in the previous version."""
     n_sources: Count = 0
-    source_segments: tuple[Segment, ...] = ()
-    increment_segments: tuple[Segment, ...] = ()
-    """What each version added, from the first to this one; none if this is the first."""
+    source_listing: FileEntry | None = None
     shard_bytes: int | None = Field(None, ge=1)
     """Raw text per shard in the first ingest; None if the store was not made from text."""
     empty_rows: Count = 0
@@ -161,9 +145,6 @@ class Manifest(ShardTotals):
 
     @model_validator(mode="after")
     def _check(self) -> "Manifest":
-        for listed, segments in ((self.n_shards, self.shard_segments), (self.n_sources, self.source_segments)):
-            if listed != sum(segment.entries for segment in segments):
-                raise ValueError("the segments do not have the entries that are counted")
         if self.added.n_shards > self.n_shards:
             raise ValueError("more shards are added than there are")
         bits = self.features.hash_bits
@@ -173,10 +154,7 @@ class Manifest(ShardTotals):
 
     @property
     def digest(self) -> str:
-        """SHA-256 of everything that affects a learner: shards, features, labels and options, but not the sources.
-
-        It does not depend on how entries are grouped in segments.
-        """
+        """SHA-256 of everything that affects a learner: shards, features, labels and options, but not the sources."""
         included = {"options_digest", "features", "frequencies", "labels", "columns", "n_shards", "shards_digest"}
         return digest_value(self.model_dump(mode="json", include=included))
 
@@ -198,31 +176,6 @@ def commit_manifest(folder: Location, manifest: Manifest) -> None:
         raise StorageError(
             f"{folder}: another run committed version {manifest.version} first; run again.", code="version-conflict"
         ) from error
-
-
-REMOVED: Final[dict[str, Any]] = {
-    "hash_seed": 0,
-    "index_base": "auto",
-    "label_depth": None,
-    "max_inflation": 1000,
-    "quoting": "auto",
-}
-"""Options of earlier versions of which only this value, the default, is still read."""
-
-
-def current_options(options: Mapping[str, Any], source: object) -> dict[str, Any]:
-    """The options of a store or model without those of earlier versions.
-
-    Raises `StorageError` if one of these was not the default.
-    """
-    for name, value in REMOVED.items():
-        if options.get(name, value) != value:
-            raise StorageError(
-                f"{source} was made with {name} = {options[name]}, which this version of sparseoco does not have: make "
-                "it again without the option.",
-                code="removed-option",
-            )
-    return {name: value for name, value in options.items() if name not in REMOVED}
 
 
 def latest_manifest(folder: Location) -> Manifest | None:
@@ -257,35 +210,18 @@ def _parsed(path: Location, data: bytes) -> Manifest:
     try:
         value = parse_json(path, data)
     except DamagedError as error:
-        _check_former_version(path, data)
         raise corrupt_store(path, "its checksum does not match") from error
-    _check_version(path, value.get("schema_version"))
+    if value.get("schema_version") != SCHEMA_VERSION:
+        raise StorageError(
+            f"{path} has format version {value.get('schema_version')}, and this version of sparseoco reads "
+            f"{SCHEMA_VERSION}: ingest again into a new folder.",
+            code="format-version",
+        )
     try:
         manifest = Manifest.model_validate(value)
     except ValidationError as error:
         where = ".".join(str(part) for part in error.errors()[0]["loc"]) or "the whole file"
         raise corrupt_store(path, f"at {where}") from error
-    for options in (manifest.options, {"hash_seed": manifest.features.hash_seed or 0}):
-        current_options(options, path.parent)
     if path.name != _path(path.parent, manifest.version).name:
         raise corrupt_store(path, f"it is that of version {manifest.version}")
     return manifest
-
-
-def _check_former_version(path: Location, data: bytes) -> None:
-    """Raises `StorageError` for a manifest without a checksum that names another format version."""
-    try:
-        value = json.loads(data)
-    except (ValueError, RecursionError):
-        return
-    if isinstance(value, dict) and CHECKSUM not in value and isinstance(value.get("schema_version"), int):
-        _check_version(path, value["schema_version"])
-
-
-def _check_version(path: Location, version: Any) -> None:
-    if version != SCHEMA_VERSION:
-        raise StorageError(
-            f"{path} has format version {version}, and this version of sparseoco reads {SCHEMA_VERSION}: ingest again "
-            "into a new folder.",
-            code="format-version",
-        )

@@ -1,7 +1,8 @@
-"""A store of shards: opening, reading, writing, references that travel."""
+"""A store of shards: opening, reading, checking, writing, references that travel."""
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -13,13 +14,16 @@ import scipy  # loads scipy.sparse when it is used
 from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError, StorageError
+from sparseoco.core.sparse_rows import csr_fault, increasing_fault, index_fault
 from sparseoco.storage.commit import digest_value
 from sparseoco.storage.locations import Location, is_inside, location
 from sparseoco.store.entries import (
-    SHARD,
     ShardEntry,
     ShardTable,
     SourceTable,
+    first_manifest,
+    read_shard_table,
+    read_source_table,
     read_table,
     unlike_manifest,
     write_data_file,
@@ -35,31 +39,64 @@ from sparseoco.store.manifest import (
     latest_manifest,
     read_manifest,
 )
-from sparseoco.store.segments import (
-    NAMES,
-    LabelSets,
-    check_columns,
-    check_features,
-    check_shard,
-    describe_hashed,
-    describe_terms,
-    first_manifest,
-    n_outputs,
-    read_shard_table,
-    read_source_table,
-)
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Labels: of documents that have any number of classes each, and how many outputs a model of them has.
+
+
+@dataclass(frozen=True)
+class LabelSets:
+    """The classes of consecutive documents, in CSR format.
+
+    Parameters
+    ----------
+    indptr : (rows + 1,) int64
+        Where documents begin in `classes`.
+    classes : int32
+        Class indices, increasing within a document.
+    """
+
+    indptr: NDArray[np.int64]
+    classes: NDArray[np.int32]
+
+    def __len__(self) -> int:
+        """Number of documents."""
+        return int(self.indptr.size - 1)
+
+    def indicator(self, n_classes: int) -> NDArray[np.bool_]:
+        """(rows, n_classes): whether a document has a class."""
+        indicator = np.zeros((len(self), n_classes), np.bool_)
+        indicator[np.repeat(np.arange(len(self)), np.diff(self.indptr)), self.classes] = True
+        return indicator
+
+    def matrix(self, n_classes: int) -> "scipy.sparse.csr_matrix":
+        """The indicator as a sparse matrix of ones, int8."""
+        ones = np.ones(self.classes.size, np.int8)
+        return scipy.sparse.csr_matrix((ones, self.classes, self.indptr), shape=(len(self), n_classes))
+
+    @classmethod
+    def concatenate(cls, parts: "list[LabelSets]") -> "LabelSets":
+        """The documents of all parts, in order."""
+        sizes = [np.diff(part.indptr) for part in parts]
+        indptr = np.concatenate([np.zeros(1, np.int64), *sizes]).cumsum()
+        return cls(indptr, np.concatenate([np.empty(0, np.int32), *(part.classes for part in parts)]))
+
+
+def n_outputs(classes: int, *, label_sets: bool) -> int:
+    """Columns of weights: one per class; of two classes, of which each document has one, and for numbers one."""
+    return classes if classes > 2 or label_sets else 1
+
 
 # ----------------------------------------------------------------------------------------------------------------------
 # The store of term counts: immutable Parquet shards and a manifest.
 #
 # A store is a folder::
 #
-#     manifest-00000001.json       format version, options, sums, and the files of its segments
-#     shards-<digest>.parquet      a segment: shards with rows, nonzeros and SHA-256
-#     sources-<digest>.parquet     a segment: sources with what detects a change
+#     manifest-00000001.json       format version, options, sums, and its listings
+#     shards-<digest>.parquet      the shards of a version, with rows, nonzeros and SHA-256
+#     sources-<digest>.parquet     its sources, with what detects a change
 #     shard-<digest>.parquet       id, label (or labels, a list), indices, counts, and the optional columns weight,
-#         group
-#                                  and time: one row per document, in document order
+#                                  group and time: one row per document, in document order
 #     vocabulary-<digest>.parquet  feature, term, count, documents: a part of the terms, by feature
 #     names-<digest>.parquet       (hashed features) feature, term, count, documents
 #     frequencies-<digest>.parquet (hashed features, and after several ingests) feature, documents: of all documents
@@ -114,7 +151,7 @@ class Store:
     manifest : Manifest
         The manifest of the version to read.
     shards : ShardTable, optional
-        Its shards; by default they are read from its segments when they are needed.
+        Its shards; by default their listing is read when they are needed.
     """
 
     def __init__(self, folder: Location, manifest: Manifest, shards: ShardTable | None = None) -> None:
@@ -143,12 +180,12 @@ class Store:
 
     @cached_property
     def shards(self) -> ShardTable:
-        """The shards, in document order. Raises `StorageError` if a segment is missing or corrupt."""
+        """The shards, in document order. Raises `StorageError` if their listing is missing or corrupt."""
         return read_shard_table(self.folder, self.manifest)
 
     @cached_property
     def sources(self) -> SourceTable:
-        """The raw inputs. Raises `StorageError` if a segment is missing or corrupt."""
+        """The raw inputs. Raises `StorageError` if their listing is missing or corrupt."""
         return read_source_table(self.folder, self.manifest)
 
     @property
@@ -333,7 +370,7 @@ class Store:
         """SHA-256 of the meaning of feature ids, or of those below `count`: terms in order, or the hash function."""
         features = self.manifest.features
         if features.kind == "hashed":
-            return digest_value(["hashed", features.hash_bits, features.hash_seed])
+            return digest_value(["hashed", features.hash_bits])
         terms = _only_chunk(self.vocabulary()["term"].cast(pa.large_string())).slice(0, count)
         digest = hashlib.sha256(pc.binary_length(terms).to_numpy(zero_copy_only=False).astype("<i8").tobytes())
         for first in range(0, len(terms), 1 << 20):
@@ -417,6 +454,121 @@ def _only_chunk(column: pa.ChunkedArray) -> pa.Array:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
+# The terms of features: from the vocabulary, or of hashed features from the files of their names.
+
+
+NAMES = pa.schema({"feature": pa.int64(), "term": pa.string(), "count": pa.int64(), "documents": pa.int64()})
+
+
+def describe_terms(parts: Iterable[pa.Table], features: NDArray[np.int64]) -> pa.Table:
+    """The rows of features, in their order, in the parts of a vocabulary."""
+    found, rows = [NAMES.empty_table()], []
+    for part in parts:
+        known = part["feature"].to_numpy()
+        places = np.searchsorted(known, features)
+        own = np.flatnonzero(np.append(known, -1)[places] == features)
+        found.append(part.take(pa.array(places[own])))
+        rows.append(own)
+    order = np.argsort(np.concatenate([np.empty(0, np.int64), *rows]), kind="stable")
+    return pa.concat_tables(found, promote_options="permissive").take(pa.array(order))
+
+
+def describe_hashed(names: pa.Table, features: NDArray[np.int64]) -> pa.Table:
+    """A row for each hashed feature, in their order; see `Store.describe`."""
+    by_term = names.group_by(["feature", "term"]).aggregate([("count", "sum"), ("documents", "sum")])
+    ordered = by_term.sort_by([("feature", "ascending"), ("count_sum", "descending"), ("term", "ascending")])
+    grouped = ordered.group_by("feature", use_threads=False).aggregate(
+        [("term", "first"), ("term", "count"), ("count_sum", "sum"), ("documents_sum", "sum")]
+    )
+    rows = {}
+    for feature, term, terms, count, documents in zip(*grouped.to_pydict().values(), strict=True):
+        rows[feature] = {
+            "feature": feature,
+            "term": term if terms == 1 else f"{term} (+{terms - 1} more)",
+            "count": count,
+            "documents": documents,
+        }
+    missing = {"term": "", "count": 0, "documents": 0}
+    named = [rows.get(feature, {"feature": feature, **missing}) for feature in features.tolist()]
+    return pa.Table.from_pylist(named, schema=NAMES)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Checks of what is read from a store against its manifest, before anything is computed with it.
+#
+# The digests say that a file is the one that was committed. That the numbers in it are those that the manifest
+# promises, on which compiled code relies, is checked here, once for each shard that is read.
+
+
+def check_shard(path: Location, entry: ShardEntry, manifest: Manifest, rows: ShardRows) -> None:
+    """Raises `StorageError` (code ``corrupt-file``) for a shard that is not as its entry and the manifest say."""
+    weights = rows.columns.get("weight")
+    fault = (
+        csr_fault(rows.indptr, rows.indices, entry.rows, manifest.features.count)
+        or _counts_fault(entry, rows.indices, rows.counts)
+        or _labels_fault(entry, manifest, rows.labels)
+        or (_weights_fault(entry, weights) if weights is not None else None)
+    )
+    if fault is not None:
+        raise unlike_manifest(path, fault)
+
+
+def check_columns(path: Location, table: pa.Table, types: Mapping[str, pa.DataType]) -> None:
+    """Raises `StorageError` for a table without columns of these types, or with nulls in them."""
+    for name, wanted in types.items():
+        place = table.schema.get_field_index(name)
+        if place < 0 or table.schema.types[place] != wanted or table[name].null_count:
+            raise unlike_manifest(path, f"it has no column {name} of {wanted} without nulls")
+
+
+def check_features(path: Location, features: NDArray[Any], count: int) -> None:
+    """Raises `StorageError` for a file of features whose ids do not increase, or are not below `count`."""
+    fault = increasing_fault(features, count)
+    if fault is not None:
+        raise unlike_manifest(path, fault)
+
+
+def _counts_fault(entry: ShardEntry, indices: NDArray[Any], counts: NDArray[Any]) -> str | None:
+    if indices.size != entry.nonzeros or counts.size != entry.nonzeros:
+        return f"there are not {entry.nonzeros:,} counts"
+    if counts.dtype.name != entry.counts:
+        return f"counts are {counts.dtype}, not {entry.counts}"
+    if counts.size and counts.dtype.kind == "u" and not counts.min():
+        return "a count is 0"
+    if counts.size and counts.dtype.kind == "f" and not _is_finite(counts):
+        return "a value is not finite"
+    return None
+
+
+def _labels_fault(entry: ShardEntry, manifest: Manifest, labels: Any) -> str | None:
+    n_classes = len(manifest.labels.classes)
+    if isinstance(labels, LabelSets):
+        if labels.classes.size != entry.labels:
+            return f"there are not {entry.labels} labels"
+        fault = csr_fault(labels.indptr, labels.classes, entry.rows, n_classes)
+    elif len(labels) != entry.rows:
+        return f"there are not {entry.rows:,} labels"
+    elif manifest.labels.kind == "numbers":
+        return None if labels.dtype == np.float64 and _is_finite(labels) else "a label is not a finite number"
+    elif not n_classes:  # labels of documents without any are −1, those of features 0
+        fault = index_fault(labels + 1, 2)
+    else:
+        fault = index_fault(labels, n_classes)
+    return None if fault is None else f"of the labels, {fault}"
+
+
+def _weights_fault(entry: ShardEntry, weights: NDArray[Any]) -> str | None:
+    if weights.shape != (entry.rows,) or not (_is_finite(weights) and weights.min(initial=0) >= 0):
+        return f"there are not {entry.rows:,} sample weights of at least 0"
+    return None
+
+
+def _is_finite(values: NDArray[Any]) -> bool:
+    """Whether all numbers are finite; the least and the largest are NaN if one is."""
+    return bool(np.isfinite(values.min(initial=0)) and np.isfinite(values.max(initial=0)))
+
+
+# ----------------------------------------------------------------------------------------------------------------------
 # Writing the data files of a store: shards, vocabulary, names, document frequencies and quarantined rows.
 
 
@@ -445,7 +597,7 @@ def write_shard(folder: Location, rows: ShardRows, *, n_features: int, source: i
     # The high bytes of ids in order of frequency are mostly zero: split into streams, they compress well.
     entry = write_data_file(
         folder,
-        SHARD,
+        "shard",
         table,
         use_dictionary=[name for name in ("label", "labels.list.element", "weight", "group") if name in leaves],
         column_encoding={

@@ -15,7 +15,7 @@ from sparseoco.kernels.order import BINARY, COUNT, LOG, RowWeighting, weigh_rows
 from sparseoco.storage.checkpoints import read_checkpoint, write_checkpoint
 from sparseoco.storage.commit import commit_json, digest_value, read_validated
 from sparseoco.storage.locations import Location
-from sparseoco.store.entries import ShardEntry, read_table
+from sparseoco.store.entries import ShardEntry, first_manifest, read_table
 from sparseoco.store.manifest import (
     FeatureTable,
     FieldEntry,
@@ -25,7 +25,6 @@ from sparseoco.store.manifest import (
     read_manifest,
     read_manifests,
 )
-from sparseoco.store.segments import RATIO, first_manifest, read_increment_table
 from sparseoco.store.shards import (
     Store,
     StoreReference,
@@ -70,6 +69,7 @@ def frequency_rows(kept: NDArray[np.int64], features: NDArray[np.int64]) -> list
 
 
 MERGED_BYTES = 16 << 20  # of a merged file at most: it is read into memory
+RATIO = 2  # a file is merged with later ones of at least half its size
 
 
 def add_files(
@@ -313,11 +313,10 @@ def increment_weights(folder: Location, version: int, weighting: Weighting) -> T
 def _read_increment_idf(store: Store) -> NDArray[np.float64]:
     idf = np.empty(store.n_features)
     if store.manifest.features.kind == "vocabulary":
-        documents = store.term_frequencies()
-        increments, first = read_increment_table(store.folder, store.manifest), 0
-        for rows, last in zip(increments.column("rows").tolist(), increments.column("features").tolist(), strict=True):
-            own = slice(first, last)
-            idf[own], first = smooth_idf(documents[own], rows), last
+        documents, first = store.term_frequencies(), 0
+        for manifest in read_manifests(store.folder, store.manifest.version):
+            own = slice(first, manifest.features.count)
+            idf[own], first = smooth_idf(documents[own], manifest.added.rows), own.stop
         return idf
     before, known = 0, np.zeros(store.n_features, np.bool_)
     for manifest in read_manifests(store.folder, store.manifest.version):

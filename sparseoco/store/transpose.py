@@ -28,9 +28,8 @@ from sparseoco.kernels.full_pass import append_entries
 from sparseoco.storage.checkpoints import read_checkpoint, write_checkpoint
 from sparseoco.storage.commit import commit_json, digest_value, make_folder, read_validated, remove_file, remove_folder
 from sparseoco.storage.locations import Location
-from sparseoco.store.entries import ShardEntry
+from sparseoco.store.entries import ShardEntry, first_manifest
 from sparseoco.store.manifest import FeatureTable, LabelTable, Manifest, commit_manifest, latest_manifest
-from sparseoco.store.segments import first_manifest
 from sparseoco.store.shards import ShardRows, Store, StoreReference, open_store, store_reference, write_shard
 from sparseoco.store.terms import term_weights
 from sparseoco.store.weighting import COUNTS, Weighting
@@ -69,7 +68,7 @@ def _find(client: Client, own: Location) -> Manifest | None:
     if manifest is None or str(own) in _verified:
         return manifest
     names = {path.name for path in own.glob("*")}
-    needed = {LABELS, *(segment.file for segment in manifest.shard_segments)}
+    needed = {LABELS, manifest.shard_listing.file}
     if needed <= names and {entry.file for entry in Store(own, manifest).shards} <= names:
         return manifest
     remove_folder(own)

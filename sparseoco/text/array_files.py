@@ -81,12 +81,12 @@ def clear_staging(out: Location) -> None:
 #
 # A file is a magic number, the number of blocks, the XXH3 digest of it, the index and the file's name, the index (the
 # offsets of all blocks and of the end) and the blocks. A block is the size and the digest of a JSON header, the header
-# ``{"arrays": {name: [dtype, shape, offset, digest]}, "facts": …}`` and the bytes of the arrays; all are aligned to 64
+# ``{"arrays": {name: [dtype, size, offset, digest]}, "facts": …}`` and the bytes of the arrays; all are aligned to 64
 # bytes. Numbers only, no pickle. Unlike npz it can be memory-mapped and read in ranges; unlike in Arrow, columns may
 # have different lengths. Every array that is read whole is compared with its digest.
 
 
-MAGIC = b"SPARSE04"
+MAGIC = b"SPARSE05"
 START = 24  # bytes before the index
 BLOCK_START = 16  # bytes of a block before its header
 MAX_HEADER = 1 << 28
@@ -99,14 +99,13 @@ Arrays = dict[str, NDArray[Any]]
 
 class _Entry(NamedTuple):
     dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-    begin: int  # in the block
+    size: int  # the length of the array
+    begin: int  # in the file
     digest: int
 
     @property
-    def size(self) -> int:
-        """Bytes of the array."""
-        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+    def end(self) -> int:
+        return self.begin + self.size * self.dtype.itemsize
 
 
 def save_arrays(path: Location, arrays: Mapping[str, NDArray[Any]], facts: dict[str, Any] | None = None) -> None:
@@ -145,8 +144,8 @@ def _packed(arrays: Mapping[str, NDArray[Any]], facts: dict[str, Any] | None) ->
     parts: list[Any] = []
     offset = 0
     for name, array in arrays.items():
-        data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data if array.size else b""
-        entries[name] = [array.dtype.str, list(array.shape), offset, xxh3_64_intdigest(data)]
+        data = np.ascontiguousarray(array).view(np.uint8).data if array.size else b""
+        entries[name] = [array.dtype.str, array.size, offset, xxh3_64_intdigest(data)]
         parts += [data, bytes(_aligned(len(data)) - len(data))]
         offset += _aligned(len(data))
     header = json.dumps({"arrays": entries, "facts": facts or {}}).encode()
@@ -188,8 +187,8 @@ def _read_header(read: _Read, begin: int, path: Location) -> tuple[dict[str, _En
         raise damaged(path)
     found = json.loads(header)
     entries = {
-        name: _Entry(np.dtype(dtype), tuple(shape), begin + BLOCK_START + size + offset, digest)
-        for name, (dtype, shape, offset, digest) in found["arrays"].items()
+        name: _Entry(np.dtype(dtype), length, begin + BLOCK_START + size + offset, digest)
+        for name, (dtype, length, offset, digest) in found["arrays"].items()
     }
     return entries, found["facts"]
 
@@ -199,10 +198,10 @@ def _read_arrays(read: _Read, begin: int, path: Location) -> tuple[Arrays, dict[
     entries, facts = _read_header(read, begin, path)
     arrays: Arrays = {}
     for name, entry in entries.items():
-        part = read(entry.begin, entry.begin + entry.size)
+        part = read(entry.begin, entry.end)
         if xxh3_64_intdigest(part.data if part.size else b"") != entry.digest:
             raise damaged(path)
-        arrays[name] = part.view(entry.dtype).reshape(entry.shape)
+        arrays[name] = part.view(entry.dtype)
     return arrays, facts
 
 
@@ -229,21 +228,18 @@ def load_arrays(path: Location) -> tuple[Arrays, dict[str, Any]]:
 
 
 class BlockReader:
-    """Reads blocks of a file. A context manager, which holds large files open. Raises `StorageError`.
+    """Reads blocks of a file. A context manager, which holds the file open. Raises `StorageError`.
 
-    A file of up to `first_read` bytes is read at once.
+    The first `first_read` bytes are read at once.
     """
 
     def __init__(self, path: Location, first_read: int = FIRST_READ) -> None:
         self._path, self._file = path, RangeReader(path)
         self._start = np.empty(0, np.uint8)
-        self._complete = False  # whether `_start` is the whole file
         with self._closed_on_error():
             self._start = self._file.read(0, first_read)
-            self._complete = self._start.size < first_read
+            self._complete = self._start.size < first_read  # whether that is the whole file
             self._offsets = _read_index(self._bytes, path)
-        if self._complete:
-            self._file.close()
 
     def __enter__(self) -> Self:
         return self
@@ -260,9 +256,6 @@ class BlockReader:
             if isinstance(error, OSError):
                 raise staging_error(error, self._path) from error
             raise
-
-    def __len__(self) -> int:
-        return len(self._offsets) - 1
 
     def block(self, number: int) -> Arrays:
         """The arrays of a block."""
@@ -309,7 +302,7 @@ class ArrayReader(BlockReader):
             self._entries, self.facts = _read_header(self._bytes, int(self._offsets[0]), path)
             if not self._complete:
                 wanted = [entry for name, entry in self._entries.items() if name.startswith(prefixes)]
-                self._file.keep(max((entry.begin + entry.size for entry in wanted), default=0))
+                self._file.keep(max((entry.end for entry in wanted), default=0))
                 self._start = np.empty(0, np.uint8)
 
     def __contains__(self, name: str) -> bool:
@@ -322,12 +315,12 @@ class ArrayReader(BlockReader):
 
     def size(self, name: str) -> int:
         """Length of an array."""
-        return self._entry(name).shape[0]
+        return self._entry(name).size
 
     def read(self, name: str, start: int, stop: int) -> NDArray[Any]:
         """Entries [start, stop) of a one-dimensional array."""
         entry = self._entry(name)
-        if not 0 <= start <= stop <= entry.shape[0]:  # computed from entries that are not compared yet
+        if not 0 <= start <= stop <= entry.size:  # computed from entries that are not compared yet
             raise damaged(self._path)
         width = entry.dtype.itemsize
         data = self._bytes(entry.begin + start * width, entry.begin + stop * width)
@@ -335,7 +328,7 @@ class ArrayReader(BlockReader):
         if start == done:
             digest.update(data.data)
             self._digests[name] = stop, digest
-            if stop == entry.shape[0] and digest.intdigest() != entry.digest:
+            if stop == entry.size and digest.intdigest() != entry.digest:
                 raise damaged(self._path)
         return data.view(entry.dtype)
 

@@ -1,11 +1,10 @@
 """Counts of the terms of documents: n-grams and fields of a split, before a vocabulary is known."""
 
-import itertools
 import os
 import re
 import unicodedata
 from collections.abc import Sequence
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,7 +29,6 @@ from sparseoco.text.documents import (
     CountedDocuments,
     Documents,
     Texts,
-    hash_strings,
     is_missing,
     packed_labels,
     stored_labels,
@@ -48,34 +46,27 @@ from sparseoco.text.kernels.ngrams import (
     number_level,
     pack_keys,
     pack_ngrams,
-    rename,
     sum_entries,
     unpack_keys,
     write_numbers,
 )
-from sparseoco.text.kernels.preprocess import leading_bytes
+from sparseoco.text.kernels.preprocess import contain_any, leading_bytes
 from sparseoco.text.kernels.tokenize import (
-    APOSTROPHES,
-    DECIMAL_POINTS,
-    HYPHENS,
     N_CODE_POINTS,
     keep_joiners,
-    select_tokens,
     tokenize_characters,
     tokenize_words,
 )
 from sparseoco.text.options import Fields, NumberField, TextField, TextOptions, namespace
 from sparseoco.text.splits import Content, Split, read_split
 from sparseoco.text.tasks import TextJob, retain_freed_memory
-from sparseoco.text.tokenizer import NUMBER, TokenizerOptions
+from sparseoco.text.tokenizer import JOINERS, NUMBER, NUMBERS, TokenizerOptions
 
 # ----------------------------------------------------------------------------------------------------------------------
 # From documents to tokens: lower case, accents, word characters and white space as in scikit-learn.
 
 
-_JOINERS = {"apostrophes": APOSTROPHES, "hyphens": HYPHENS, "decimal_points": DECIMAL_POINTS}
 _WHITE_SPACE = re.compile(r"\s\s+")
-_NO_LIMIT = np.iinfo(np.int64).max
 Tokens = tuple[NDArray[np.uint8], NDArray[np.int64]]
 
 
@@ -100,32 +91,26 @@ def _characters(texts: Texts, options: TokenizerOptions) -> Tokens:
 
 
 def _words(texts: Texts, options: TokenizerOptions) -> Tokens:
-    """The words. The kernel lower-cases ASCII and Latin letters.
+    """The words. The kernel lower-cases ASCII.
 
-    Documents with other letters go through `str.lower`, whose result can depend on neighbouring letters (final sigma)
+    Documents with other capitals go through `str.lower`, whose result can depend on neighbouring letters (final sigma)
     and be longer than its source (İ).
     """
-    lowercase, pattern = options.lowercase, options.pattern
-    latin = _latin_table(lowercase)
-    kinds = kernels.classify(texts.data, texts.starts, texts.stops, latin)
-    if options.strip_accents is not None:
-        kinds[kinds == kernels.LATIN] = kernels.OTHER
-    others = [_normalize(texts, d, options).encode() for d in np.flatnonzero(kinds == kernels.OTHER).tolist()]
-    offsets = np.cumsum([0] + [len(text) for text in others], dtype=np.int64)
-    other = np.frombuffer(b"".join(others), np.uint8)
-    # Building the table takes a tenth of a second: only for text in other scripts.
-    word_points: Any = _word_table() if others else np.zeros(1, np.bool_)
-    source = texts.data, texts.starts, texts.stops, kinds
-    clean, bounds = kernels.preprocess(*source, latin, other, offsets, lowercase, word_points)
-    digits = _digit_table() if pattern.folds_numbers else np.zeros(1, np.bool_)
+    pattern = options.pattern
+    changed = contain_any(*texts, _changed_points(options.lowercase, options.strip_accents is not None))
+    others = np.flatnonzero(changed)
+    normalized = [_normalize(texts, d, options).encode() for d in others.tolist()]
+    starts, stops = texts.starts.copy(), texts.stops.copy()
+    bounds = texts.data.size + np.cumsum([0, *map(len, normalized)])
+    starts[others], stops[others] = bounds[:-1], bounds[1:]
+    data = np.concatenate([texts.data, np.frombuffer(b"".join(normalized), np.uint8)])
+    clean, ends = kernels.preprocess(data, starts, stops, ~changed & options.lowercase, _word_points())
     if pattern.joiners != "none":
-        keep_joiners(*source, other, offsets, _JOINERS[pattern.joiners], digits, clean, bounds)
-    if options.stop_words or options.max_token_length is not None or pattern.folds_numbers:
-        select_tokens(
-            clean, pattern.shortest, options.max_token_length or _NO_LIMIT, ord(NUMBER) if pattern.folds_numbers else 0,
-            digits, *_stop_word_table(options.stop_list),
-        )  # fmt: skip
-    return clean, bounds
+        joiners = np.zeros(N_CODE_POINTS, np.bool_)
+        joiners[[ord(character) for character in JOINERS[pattern.joiners]]] = True
+        neighbours = _digit_points() if pattern.joiners == "decimal_points" else np.ones(N_CODE_POINTS, np.bool_)
+        keep_joiners(data, starts, stops, joiners, neighbours, clean, ends)
+    return clean, ends
 
 
 def _normalize(texts: Texts, d: int, options: TokenizerOptions) -> str:
@@ -140,44 +125,32 @@ def _normalize(texts: Texts, d: int, options: TokenizerOptions) -> str:
     return "".join(character for character in text if not unicodedata.combining(character))
 
 
-@cache
-def _latin_table(lowercase: bool) -> NDArray[np.uint16]:
-    """(LATIN_END,) uint16: replacements of letters, 0 for others, IRREGULAR if `str.lower` changes the length."""
-    table = np.zeros(kernels.LATIN_END, np.uint16)
-    for point in range(0x80, kernels.LATIN_END):
-        lowered = chr(point).lower() if lowercase else chr(point)
-        if len(lowered) > 1 or len(lowered.encode()) != 2:
-            table[point] = kernels.IRREGULAR
-        elif chr(point).isalnum():
-            table[point] = ord(lowered)
-    return table
+_CAPITALS_END = 0x20000  # beyond, no character has another one in lower case
 
 
 @cache
-def _word_table() -> NDArray[np.bool_]:
-    """(0x110000,) bool: whether `\\w` matches the code point, which is isalnum() or the underscore in Python."""
-    table = np.fromiter((chr(point).isalnum() for point in range(N_CODE_POINTS)), np.bool_, N_CODE_POINTS)
-    table[ord("_")] = True
-    return table
+def _changed_points(lowercase: bool, strip_accents: bool) -> NDArray[np.bool_]:
+    """(N_CODE_POINTS,): the characters beyond ASCII that Python may replace."""
+    changed = np.full(N_CODE_POINTS, strip_accents)
+    if lowercase:
+        changed[:_CAPITALS_END] |= [chr(point).lower() != chr(point) for point in range(_CAPITALS_END)]
+    return changed
+
+
+def _code_points() -> NDArray[np.str_]:
+    return np.arange(N_CODE_POINTS, dtype=np.uint32).view("U1")
 
 
 @cache
-def _digit_table() -> NDArray[np.bool_]:
-    """(0x110000,) bool: whether `\\d` matches the code point."""
-    return np.fromiter((chr(point).isdecimal() for point in range(N_CODE_POINTS)), np.bool_, N_CODE_POINTS)
+def _word_points() -> NDArray[np.bool_]:
+    """(N_CODE_POINTS,): the characters beyond ASCII that `\\w` matches."""
+    return np.strings.isalnum(_code_points())
 
 
-@lru_cache(maxsize=8)
-def _stop_word_table(words: tuple[str, ...]) -> tuple[NDArray[np.int32], NDArray[np.uint8], NDArray[np.int64]]:
-    """A hash table of stop words for `select_tokens`, with their bytes and offsets."""
-    strings = pa.array(words, pa.string())
-    table = np.full(1 << (2 * len(words)).bit_length() if words else 1, -1, np.int32)
-    for word, hashed in enumerate(hash_strings(strings, 0, 63).tolist()):
-        slot = hashed % table.size
-        while table[slot] >= 0:
-            slot = (slot + 1) % table.size
-        table[slot] = word
-    return table, *string_buffers(strings)
+@cache
+def _digit_points() -> NDArray[np.bool_]:
+    """(N_CODE_POINTS,): the characters that `\\d` matches."""
+    return np.strings.isdecimal(_code_points())
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -189,72 +162,80 @@ HASH_SEED = np.uint64(int.from_bytes(os.urandom(8), "little"))
 _WORD_BITS = 64
 
 
-class _Tokens(NamedTuple):
-    """Tokens of documents by position: numbers in alphabetical order, and runs of them (see `kernels.ngrams`)."""
-
-    names: pa.Array
-    numbers: NDArray[np.int32]
-    runs: NDArray[np.int64]
-    row_runs: NDArray[np.int64]
-
-
 def count_text(texts: Texts, options: TokenizerOptions) -> Arrays:
     """The n-grams of texts, and their counts."""
     names, numbers, runs, row_runs = tokenize(texts, options)
     order = alphabetical_order(names)
-    tokens = _Tokens(names.take(pa.array(order)), numbers, runs, row_runs)
-    rename(tokens.numbers, inverse(order))
+    numbers = inverse(order).astype(np.int32)[numbers]
     shortest, longest = options.counted_from, options.ngram_range[1]
-    levels, keys = _number_ngrams(tokens, shortest, longest)
-    sizes = [len(tokens.names), *(level.size for level in keys)]
+    levels, keys = _number_ngrams(numbers, len(names), runs, shortest, longest)
+    sizes = [len(names), *(level.size for level in keys)]
     firsts = np.cumsum([0, *sizes])
     indptr, ngrams, counts = count_ngrams(
-        levels, shortest, firsts[shortest - 1 :], tokens.runs, tokens.row_runs, options.ngram_range[0], firsts[-1]
+        levels, shortest, firsts[shortest - 1 :], runs, row_runs, options.ngram_range[0], firsts[-1]
     )
     sums = sum_entries(ngrams, counts, firsts[-1])
     arrays: Arrays = {f"keys_{n}": level for n, level in enumerate(keys, 2)}
     arrays |= {"indptr": indptr, "ngrams": ngrams, "counts": smallest_dtype(counts)}
-    for n, (first, end) in enumerate(itertools.pairwise(firsts.tolist()), 1):
-        arrays[f"nodes_{n}"] = np.arange(first, end, dtype=np.int32)
-        if n >= shortest:
-            arrays[f"totals_{n}"] = sums[first:end, 0].copy()
-            arrays[f"documents_{n}"] = sums[first:end, 1].copy()
-    return arrays | packed_strings("token", tokens.names)
+    for n in range(shortest, longest + 1):
+        arrays[f"totals_{n}"], arrays[f"documents_{n}"] = sums[firsts[n - 1] : firsts[n]].T.copy()
+    return arrays | packed_strings("token", names.take(pa.array(order)))
 
 
 def tokenize(
     texts: Texts, options: TokenizerOptions
 ) -> tuple[pa.Array, NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
-    """(distinct tokens, their numbers by position, runs, runs of each text), in order of first appearance."""
+    """(distinct tokens, their numbers by position, runs, runs of each text), in order of first appearance.
+
+    N-grams do not leave a run (see `kernels.ngrams`).
+    """
     clean, bounds = preprocess(texts, options)
     if options.counts_characters:
         numbers, runs, row_runs, data, offsets = tokenize_characters(clean, bounds, options.analyzer == "char_wb")
-    else:
-        numbers, runs, (data, offsets, *_) = tokenize_words(clean, bounds, keeps_singles(options), HASH_SEED)
-        row_runs = np.arange(runs.size)
-    return string_array(data, offsets), numbers, runs, row_runs
+        return string_array(data, offsets), numbers, runs, row_runs
+    singles = options.pattern.shortest == 1 or options.pattern.folds_numbers  # words of one character
+    numbers, runs, data, offsets = tokenize_words(clean, bounds, singles, HASH_SEED)
+    names, numbers, runs = _select_tokens(string_array(data, offsets), numbers, runs, options)
+    return names, numbers, runs, np.arange(runs.size)
 
 
-def keeps_singles(options: TokenizerOptions) -> bool:
-    """Whether words of one character are tokens."""
-    return options.pattern.shortest == 1 or options.pattern.folds_numbers
+def _select_tokens(
+    names: pa.Array, numbers: NDArray[np.int32], runs: NDArray[np.int64], options: TokenizerOptions
+) -> tuple[pa.Array, NDArray[np.int32], NDArray[np.int64]]:
+    """Fold numbers, and remove stop words and words of too few or too many characters."""
+    if not (options.stop_words or options.max_token_length or options.pattern.folds_numbers):
+        return names, numbers, runs
+    sizes = pc.utf8_length(names).to_numpy()
+    kept = (sizes >= options.pattern.shortest) & (sizes <= (options.max_token_length or np.inf))
+    if options.pattern.folds_numbers:
+        folded = np.array([re.fullmatch(NUMBERS, name) is not None for name in names.to_pylist()], np.bool_)
+        names, kept = pc.if_else(pa.array(folded), pa.scalar(NUMBER, names.type), names), kept | folded
+    kept &= ~np.asarray(pc.is_in(names, value_set=pa.array(options.stop_list, names.type)))
+    chosen = names.filter(pa.array(kept)).dictionary_encode()
+    places = np.full(len(names), -1, np.int32)
+    places[kept] = chosen.indices.to_numpy()
+    numbers = places[numbers]
+    counted = numbers >= 0
+    return chosen.dictionary, numbers[counted], np.concatenate([[0], np.cumsum(counted)])[runs]
 
 
-def _number_ngrams(tokens: _Tokens, shortest: int, longest: int) -> tuple[NDArray[np.int32], list[NDArray[np.uint64]]]:
-    """Number the n-grams of each length up to `longest` in alphabetical order.
+def _number_ngrams(
+    tokens: NDArray[np.int32], n_tokens: int, runs: NDArray[np.int64], shortest: int, longest: int
+) -> tuple[NDArray[np.int32], list[NDArray[np.uint64]]]:
+    """Number the n-grams of each length up to `longest` in alphabetical order, as the tokens are.
 
     Returns the numbers by position, a row for each length from `shortest` on, and the key of each number for n ≥ 2.
     """
-    token_bits, n_positions = max(1, len(tokens.names).bit_length()), tokens.numbers.size
+    token_bits, n_positions = max(1, n_tokens.bit_length()), tokens.size
     numbers = np.empty((longest - shortest + 1, n_positions), np.int32)
     if shortest == 1:
-        numbers[0] = tokens.numbers
-    prefixes, n_prefixes, n, keys = tokens.numbers, len(tokens.names), 1, list[NDArray[np.uint64]]()
+        numbers[0] = tokens
+    prefixes, n_prefixes, n, keys = tokens, n_tokens, 1, list[NDArray[np.uint64]]()
     while n < longest:
         # As many tokens at once as a word of 64 bits has space for: characters are sorted once for all lengths.
         space = _WORD_BITS - n_positions.bit_length() - n_prefixes.bit_length()
         levels = max(1, min(longest - n, space // token_bits))
-        sequences, pairs, ends = _sort_sequences(prefixes, n_prefixes, tokens, n + 1, levels, token_bits)
+        sequences, pairs, ends = _sort_sequences(prefixes, n_prefixes, tokens, runs, n + 1, levels, token_bits)
         sequence_numbers = np.empty(sequences.size, np.int32)
         np.right_shift(sequences, np.uint64(levels * token_bits), out=sequence_numbers, casting="unsafe")
         for following in reversed(range(levels)):
@@ -270,7 +251,13 @@ def _number_ngrams(tokens: _Tokens, shortest: int, longest: int) -> tuple[NDArra
 
 
 def _sort_sequences(
-    prefixes: NDArray[np.int32], n_prefixes: int, tokens: _Tokens, n: int, levels: int, token_bits: int
+    prefixes: NDArray[np.int32],
+    n_prefixes: int,
+    tokens: NDArray[np.int32],
+    runs: NDArray[np.int64],
+    n: int,
+    levels: int,
+    token_bits: int,
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.int64]]:
     """The distinct sequences of a prefix of n − 1 tokens and up to `levels` tokens after it, in alphabetical order.
 
@@ -285,7 +272,7 @@ def _sort_sequences(
     n_sequences = 0
     for low in range(0, n_prefixes, step):
         free = packed[n_sequences:]
-        words = free[: pack_ngrams(prefixes, tokens.numbers, tokens.runs, n, levels, low, low + step, *bits, free)]
+        words = free[: pack_ngrams(prefixes, tokens, runs, n, levels, low, low + step, *bits, free)]
         words.sort()
         base = np.uint64(low) << np.uint64(levels * token_bits)
         n_sequences += distinct_keys(words, base, bits[1], n_sequences, pairs, ends)
@@ -301,7 +288,6 @@ def named_counts(
         "indptr": indptr,
         "ngrams": inverse(order).astype(np.int32)[features],
         "counts": counts,
-        "nodes_1": np.arange(order.size, dtype=np.int32),
         "totals_1": np.empty(0, np.int64),
         **packed_strings("token", names.take(pa.array(order))),
     }
@@ -314,35 +300,32 @@ def sum_totals(arrays: Arrays) -> None:
 
     Totals of real values are sums of their integer parts; those of the fields that are numbers are their documents.
     """
-    ngrams = arrays["ngrams"]
-    totals = np.zeros(n_ngrams(arrays), np.int64)
+    ngrams, bounds = arrays["ngrams"], level_bounds(arrays)
+    totals = np.zeros(bounds[-1], np.int64)
     with np.errstate(invalid="ignore"):  # values beyond 64 bits
         np.add.at(totals, ngrams, arrays["counts"].astype(np.int64))
     documents = np.bincount(ngrams, minlength=totals.size)
     if "numbers" in arrays:
         totals[arrays["numbers"]] = documents[arrays["numbers"]]
     for n in counted_levels(arrays):
-        arrays[f"totals_{n}"] = totals[arrays[f"nodes_{n}"]]
-        arrays[f"documents_{n}"] = documents[arrays[f"nodes_{n}"]]
+        arrays[f"totals_{n}"] = totals[bounds[n - 1] : bounds[n]]
+        arrays[f"documents_{n}"] = documents[bounds[n - 1] : bounds[n]]
 
 
-def all_levels(arrays: Arrays) -> list[int]:
-    """The lengths n of the n-grams of partial counts, including those that are only prefixes."""
-    return _levels(arrays, "nodes_")
+def level_bounds(arrays: Arrays) -> NDArray[np.int64]:
+    """The number of the first n-gram of each length n of partial counts, and the number of all n-grams.
+
+    Those of some lengths may be only prefixes.
+    """
+    sizes = [arrays["token_offsets"].size - 1]
+    while (name := f"keys_{len(sizes) + 1}") in arrays:
+        sizes.append(arrays[name].size)
+    return np.cumsum([0, *sizes])
 
 
 def counted_levels(arrays: Arrays) -> list[int]:
     """The lengths n of the counted n-grams of partial counts."""
-    return _levels(arrays, "totals_")
-
-
-def _levels(arrays: Arrays, prefix: str) -> list[int]:
-    return sorted(int(name.removeprefix(prefix)) for name in arrays if name.startswith(prefix))
-
-
-def n_ngrams(arrays: Arrays) -> int:
-    """Number of n-grams of partial counts, including those that are only prefixes."""
-    return sum(arrays[f"nodes_{n}"].size for n in all_levels(arrays))
+    return sorted(int(name.removeprefix("totals_")) for name in arrays if name.startswith("totals_"))
 
 
 def alphabetical_order(strings: pa.Array) -> NDArray[np.int64]:
@@ -463,7 +446,7 @@ def _sum(
 
 
 MISSING, VALUES = "missing_", "values_"  # prefixes of the names of arrays
-_COUNTS = ("indptr", "ngrams", "counts", "nodes_", "keys_", "totals_", "documents_", "token_", "numbers")
+_COUNTS = ("indptr", "ngrams", "counts", "keys_", "totals_", "documents_", "token_", "numbers")
 
 
 def count_fields(documents: Documents | CountedDocuments, options: TextOptions) -> Arrays:
@@ -556,25 +539,22 @@ def join_counts(parts: list[tuple[str, Arrays]], n_rows: int, options: TextOptio
     for first, last, (_, part) in zip(firsts, lasts, parts, strict=True):
         own = {f"{what}_{n}": part[f"{what}_{n}"] for n in counted_levels(part) for what in ("totals", "documents")}
         own["keys_1"] = first.astype(np.uint64)
-        for n in all_levels(part)[1:]:
+        for n in range(2, level_bounds(part).size):
             prefixes, last_tokens = unpack_keys(part[f"keys_{n}"])
             own[f"keys_{n}"] = pack_keys(prefixes, last[last_tokens])
         keyed.append(own)
     merged, positions = merge_ngrams([*keyed, {"keys_1": np.arange(len(tokens), dtype=np.uint64)}])
     arrays = packed_strings("token", tokens)
-    numbers = [np.full(n_ngrams(part), -1, np.int64) for _, part in parts]  # of the n-grams of each part
-    size = 0
-    for n, level_positions in enumerate(positions, 1):
-        for number, position, (_, part) in zip(numbers, level_positions[:-1], parts, strict=True):
-            if f"nodes_{n}" in part:
-                number[part[f"nodes_{n}"]] = size + position
-        level = merged[f"keys_{n}"]
+    for n in range(1, len(positions) + 1):
+        zeros = np.zeros(merged[f"keys_{n}"].size, np.int64)
+        arrays |= {name: merged.get(name, zeros) for name in (f"totals_{n}", f"documents_{n}")}
         if n > 1:
-            arrays[f"keys_{n}"] = level
-        arrays[f"nodes_{n}"] = np.arange(size, size + level.size, dtype=np.int32)
-        for name in (f"totals_{n}", f"documents_{n}"):
-            arrays[name] = merged.get(name, np.zeros(level.size, np.int64))
-        size += level.size
+            arrays[f"keys_{n}"] = merged[f"keys_{n}"]
+    bounds = level_bounds(arrays)[:-1]
+    numbers = [  # of the n-grams of each part
+        np.concatenate([first + level[k] for first, level in zip(bounds, positions, strict=True)])
+        for k in range(len(parts))
+    ]
     rows = [np.repeat(np.arange(n_rows), np.diff(part["indptr"])) for _, part in parts]
     order = np.argsort(np.concatenate([np.empty(0, np.int64), *rows]), kind="stable")
     entries = [number[part["ngrams"]] for number, (_, part) in zip(numbers, parts, strict=True)]
@@ -596,7 +576,7 @@ def _join_tokens(parts: list[tuple[str, Arrays]]) -> tuple[list[NDArray[np.int64
         own = stored_strings(part, "token").cast(pa.large_string())
         empty = pa.scalar("", pa.large_string())
         strings.append(pc.binary_join_element_wise(pa.scalar(prefix, pa.large_string()), own, empty) if prefix else own)
-        strings.append(own if prefix and len(all_levels(part)) > 1 else own[:0])
+        strings.append(own if prefix and "keys_2" in part else own[:0])
     united = pa.chunked_array(strings).combine_chunks().dictionary_encode()
     order = alphabetical_order(united.dictionary)
     ranks = np.split(inverse(order)[united.indices.to_numpy()], np.cumsum([len(part) for part in strings[:-1]]))
@@ -613,14 +593,11 @@ def _join_tokens(parts: list[tuple[str, Arrays]]) -> tuple[list[NDArray[np.int64
 #     indptr int64, ngrams int32         CSR; the n-grams of a document by n and in order of first appearance
 #     counts uint8 | uint16 | uint32 | float64
 #     token_bytes uint8, token_offsets   distinct tokens, sorted by their bytes
-#     nodes_<n> int32    numbers of the n-grams of n tokens, in alphabetical order
-#     keys_<n> uint64    (n ≥ 2) (position of the first n − 1 tokens in level n − 1) · 2^32 + position of the last
-#         token
+#     keys_<n> uint64    (n ≥ 2) (position of the first n − 1 tokens in level n − 1) · 2^32 + position of the last token
 #     totals_<n>, documents_<n>          counted levels: occurrences, documents with the n-gram
 #     id_bytes, id_offsets, lines int64, labels float64 | label_bytes, label_offsets [, label_indptr]
 #     column_<name>      optional columns of shards
-#     missing_<name>     of fields: whether the document has no value; values_<name>: the value, until its bin is
-#         chosen
+#     missing_<name>     of fields: whether the document has no value; values_<name>: the value, until its bin is chosen
 #     numbers            of fields: numbers of the n-grams that are numbers, whose counts are their values
 
 
@@ -636,8 +613,8 @@ class PartialCounts(NamedTuple):
         The staging file.
     rows, nonzeros, empty : int
         Documents, entries of the count matrix, documents without a term.
-    levels : tuple of int
-        Number of n-grams of each length n.
+    n_ngrams : int
+        Number of distinct n-grams, including those that are only prefixes.
     bad : list of BadRow
     dtype : str
         Type of the counts.
@@ -656,7 +633,7 @@ class PartialCounts(NamedTuple):
     rows: int
     nonzeros: int
     empty: int
-    levels: tuple[int, ...]
+    n_ngrams: int
     bad: list[BadRow]
     dtype: str
     multiline: int
@@ -686,8 +663,6 @@ class Counting(NamedTuple):
         documents = read_split(split, self.options, labelled=split.format not in UNLABELLED, content=content)
         arrays = count_documents(documents, self.options)
         facts = {
-            "empty": int(np.count_nonzero(np.diff(arrays["indptr"]) == 0)),
-            "levels": [arrays[f"nodes_{n}"].size for n in all_levels(arrays)],
             "bad": documents.bad,
             "multiline": documents.multiline.size,
             "digest": documents.digest if isinstance(documents, Documents) else "",
@@ -728,8 +703,8 @@ def describe_counts(path: Location, split: Split) -> PartialCounts:
         split=split,
         rows=arrays["indptr"].size - 1,
         nonzeros=arrays["ngrams"].size,
-        empty=facts["empty"],
-        levels=tuple(facts["levels"]),
+        empty=int(np.count_nonzero(np.diff(arrays["indptr"]) == 0)),
+        n_ngrams=int(level_bounds(arrays)[-1]),
         bad=[BadRow(*row) for row in facts["bad"]],
         dtype=arrays["counts"].dtype.name,
         multiline=facts["multiline"],
@@ -757,7 +732,9 @@ def _count_named(documents: CountedDocuments) -> Arrays:
 
 
 def without_rows(counts: PartialCounts, rows: NDArray[np.int64]) -> PartialCounts:
-    """Write a copy of partial counts without some of their documents."""
+    """Write a copy of partial counts without some of their documents, if there are any."""
+    if not rows.size:
+        return counts
     source = location(counts.path)
     target = source.with_name(f"{source.stem}-{digest_value(rows.tolist())[:16]}.counts")
     arrays, facts = load_arrays(source)
@@ -776,7 +753,6 @@ def without_rows(counts: PartialCounts, rows: NDArray[np.int64]) -> PartialCount
     for name in ("lines", *(name for name in arrays if name.startswith((COLUMN, VALUES, MISSING)))):
         arrays[name] = arrays[name][selected]
     sum_totals(arrays)
-    facts["empty"] = int(np.count_nonzero(sizes[selected] == 0))
     save_arrays(target, arrays, facts)
     return describe_counts(target, counts.split)
 
@@ -819,7 +795,5 @@ def bin_counts(counts: PartialCounts, options: TextOptions) -> PartialCounts:
     if not target.exists():
         arrays, facts = load_arrays(source)
         binned = count_bins(arrays, options)
-        facts["empty"] = int(np.count_nonzero(np.diff(binned["indptr"]) == 0))
-        facts["levels"] = [binned[name].size for name in sorted(binned) if name.startswith("nodes_")]
         save_arrays(target, binned, facts)
     return describe_counts(target, counts.split)

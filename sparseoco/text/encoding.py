@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from functools import cached_property
+from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -12,13 +12,11 @@ from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
 from sparseoco.core.logs import log_event
-from sparseoco.kernels.order import RowWeighting
 from sparseoco.storage.commit import digest_value
 from sparseoco.storage.locations import Location, location
 from sparseoco.store.entries import ShardEntry, ShardTable, is_written, read_table
 from sparseoco.store.manifest import ClassEntry, FileEntry, LabelTable, Manifest
-from sparseoco.store.segments import LabelSets
-from sparseoco.store.shards import ShardRows, Store, write_frequencies, write_shard, write_terms
+from sparseoco.store.shards import LabelSets, ShardRows, Store, write_frequencies, write_shard, write_terms
 from sparseoco.text.array_files import (
     ArrayReader,
     Arrays,
@@ -31,16 +29,15 @@ from sparseoco.text.array_files import (
     string_buffers,
     write_blocks,
 )
-from sparseoco.text.counting import COLUMN, PartialCounts, all_levels, counted_levels, tokenize, without_rows
-from sparseoco.text.documents import Texts, hash_strings
+from sparseoco.text.counting import COLUMN, PartialCounts, counted_levels, level_bounds, without_rows
+from sparseoco.text.documents import hash_strings
 from sparseoco.text.formats import TABLES, UNLABELLED
-from sparseoco.text.kernels.lookup import HashTable, NgramRange, sum_hashed
 from sparseoco.text.kernels.ngrams import LOW, hash_terms
 from sparseoco.text.kernels.preprocess import sort_rows
 from sparseoco.text.options import TextOptions
 from sparseoco.text.sources import Source
 from sparseoco.text.tasks import TextJob
-from sparseoco.text.tokenizer import HASH_SEED, TokenizerOptions
+from sparseoco.text.tokenizer import HASH_SEED
 from sparseoco.text.vocabulary.exchange import Exchange, plan_exchange
 from sparseoco.text.vocabulary.index import Vocabulary
 from sparseoco.text.vocabulary.merge import FeatureMap
@@ -116,87 +113,54 @@ def hash_ngrams(
         The feature of each n-gram by its number, or −1 if it is only a prefix.
     terms : pyarrow.Array of strings
         The counted n-grams in alphabetical order, level by level.
-    nodes, totals, documents : ndarray of int64
+    numbers, totals, documents : ndarray of int64
         The number of each of these terms, its occurrences, and the documents with it.
     """
     assert options.hash_bits is not None
-    levels = all_levels(arrays)
-    starts = np.cumsum([0, *(arrays[f"nodes_{n}"].size for n in levels)])
-    counted = counted_levels(arrays)
-    nodes, totals, documents = (
+    bounds, counted = level_bounds(arrays), counted_levels(arrays)
+    totals, documents = (
         np.concatenate([arrays[f"{what}_{n}"] for n in counted]).astype(np.int64, copy=False)
-        for what in ("nodes", "totals", "documents")
+        for what in ("totals", "documents")
     )
-    keys = tuple(arrays[f"keys_{n}"] for n in levels[1:])
+    keys = tuple(arrays[f"keys_{n}"] for n in range(2, bounds.size))
     trie = Vocabulary(stored_strings(arrays, "token"), keys, (), 0)
-    numbers = np.arange(starts[counted[0] - 1], starts[-1])
+    numbers = np.arange(bounds[counted[0] - 1], bounds[-1])
     if counted[0] < options.ngram_range[0]:  # of short words; the other n-grams of these levels are only prefixes
         occurs = documents > 0
-        numbers, nodes, totals, documents = (array[occurs] for array in (numbers, nodes, totals, documents))
+        numbers, totals, documents = numbers[occurs], totals[occurs], documents[occurs]
     terms = trie.terms(numbers, options.naming)
-    features = np.full(starts[-1], -1, np.int64)
+    features = np.full(bounds[-1], -1, np.int64)
     data, offsets = string_buffers(terms)
     padded = np.concatenate([data, np.zeros(8, np.uint8)])
-    features[nodes] = hash_terms(padded, offsets, np.uint64(HASH_SEED), options.hash_bits)  # many more than documents
-    return features, terms, nodes, totals, documents
+    features[numbers] = hash_terms(padded, offsets, np.uint64(HASH_SEED), options.hash_bits)  # many more than documents
+    return features, terms, numbers, totals, documents
 
 
-class HashIndex:
-    """Finds hashed features in texts.
+class HashIndex(NamedTuple):
+    """Finds hashed features in counts.
 
     Parameters
     ----------
     ids : ndarray of int64
-        The hashes that have a place, increasing; fewer than 2^31. Column i counts the terms whose hash is ids[i], or
-        with `counts_others` i.
+        The hashes that have a place, increasing. Column i counts the terms whose hash is ids[i], or with
+        `counts_others` i.
     bits : int
         Of the hashes.
     counts_others : bool
         Whether all other hashes are counted, too.
     """
 
-    def __init__(self, ids: NDArray[np.int64], bits: int, counts_others: bool = False) -> None:
-        self.ids, self.bits, self.counts_others = ids, bits, counts_others
+    ids: NDArray[np.int64]
+    bits: int
+    counts_others: bool = False
 
     def columns(self, counts: Arrays, options: TextOptions) -> tuple[NDArray[np.int64], int]:
-        """(the column of each n-gram of partial counts or −1, number of columns).
-
-        A column is a place, or with `counts_others` a hash.
-        """
-        hashing = options.model_copy(update={"hash_bits": self.bits})
-        hashed, size = hash_ngrams(counts, hashing)[0], self.ids.size
+        """(the column of each n-gram of partial counts or −1, number of columns)."""
+        hashed = hash_ngrams(counts, options.model_copy(update={"hash_bits": self.bits}))[0]
         if self.counts_others:
             return hashed, 1 << self.bits
-        if not size:
-            return np.full(hashed.size, -1), 0
-        places = np.minimum(np.searchsorted(self.ids, hashed), size - 1)
-        return np.where(self.ids[places] == hashed, places, -1), size
-
-    def weighted_sums(
-        self, texts: Texts, options: TokenizerOptions, weighting: RowWeighting, places: NDArray[Any], weights: Any
-    ) -> NDArray[np.float64]:
-        """(texts, outputs): `kernels.weighting.weighted_sums` of the weighted counts of features in texts.
-
-        `places` and the weighting have an entry for each of the ids and, with `counts_others`, one for all others.
-        """
-        names, *tokens = tokenize(texts, options)
-        data, offsets = string_buffers(names)
-        padded = np.concatenate([data, np.zeros(8, np.uint8)])
-        space = 0 if options.counts_characters else 1
-        ngrams = NgramRange(options.counted_from, *options.ngram_range)
-        sums: NDArray[np.float64] = sum_hashed(
-            *tokens, ngrams, padded, offsets, space, self._table, weighting, places, weights
-        )
-        return sums
-
-    @cached_property
-    def _table(self) -> HashTable:
-        leading = min(self.bits, self.ids.size.bit_length())  # buckets have less than one id on average
-        shift = self.bits - leading
-        sizes = np.bincount(self.ids >> shift, minlength=1 << leading)
-        firsts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
-        ids = np.append(self.ids.astype(np.uint64), ~np.uint64(0))
-        return HashTable(ids, firsts, np.uint64(shift), np.uint64(self.bits), np.uint64(HASH_SEED), self.counts_others)
+        places = np.searchsorted(self.ids, hashed)
+        return np.where(np.append(self.ids, -2)[places] == hashed, places, -1), self.ids.size
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -273,8 +237,8 @@ def encode_labels(counts: list[PartialCounts], options: TextOptions, previous: M
 # ----------------------------------------------------------------------------------------------------------------------
 # Documents whose id occurred before, found by an exchange of the ids.
 #
-# Tasks of groups of shards and partial counts divide their ids by ranges of hashes; a task per range compares its ids;
-# the groups then leave documents out. A document is numbered by its file and row: file · 2^32 + row.
+# Tasks of groups of shards and partial counts divide their ids by ranges of hashes; a task per range compares its ids.
+# A document is numbered by its file and row: file · 2^32 + row.
 
 
 HASH_BITS = 63
@@ -299,21 +263,19 @@ def drop_duplicates(job: TextJob, counts: list[PartialCounts], store: Store | No
     divided = [(exchange.path("group-ids", n), n, exchange.group(names, n)) for n in groups]
     job.wait("compare", [job.once(path, _divide_ids, exchange, str(job.out), *group) for path, *group in divided])
     compared = [job.tasks(_compare_ids, exchange, len(shards), number) for number in ranges]
-    found: list[tuple[int, int]] = [pair for result in compared if (pair := result.result()) is not None]
-    if not found:
+    found = np.concatenate([result.result() for result in compared], axis=1)
+    dropped, first = found[:, np.argsort(found[0])]
+    if not dropped.size:
         return counts
     if job.options.duplicates == "error":
-        positions = " and ".join(_position(document, counts, store) for document in reversed(min(found)))
+        positions = " and ".join(_position(int(document), counts, store) for document in (first[0], dropped[0]))
         raise InputError(
             f"Two documents have the same id: {positions} (duplicates = first keeps the first, all keeps both).",
             code="duplicate-id",
         )
-    dropping = []
-    for group in groups:
-        files = range(group * exchange.group_size, min(exchange.n_pieces, (group + 1) * exchange.group_size))
-        own = {file: counts[file - len(shards)] for file in files if file >= len(shards)}
-        dropping.append(job.tasks(_drop_rows, exchange, group, own))
-    return [split for result in dropping for split in result.result()]
+    bounds = np.searchsorted(dropped, np.arange(len(shards), len(names) + 1) << ROW_BITS)
+    parts = (dropped[begin:end] & (2**ROW_BITS - 1) for begin, end in pairwise(bounds))
+    return [result.result() for result in [job.tasks(without_rows, *part) for part in zip(counts, parts, strict=True)]]
 
 
 def _divide_ids(target: Location, exchange: Exchange, out: str, group: int, names: list[str]) -> None:
@@ -348,11 +310,8 @@ def _hash_ids(ids: pa.Array) -> NDArray[np.int64]:
     return hash_strings(ids, 0, HASH_BITS)
 
 
-def _compare_ids(exchange: Exchange, n_shards: int, number: int) -> tuple[int, int] | None:
-    """Find the duplicates in a range of hashes, and write their documents if there are any: one block per group.
-
-    Returns the first duplicate, and the first document with its id; None without duplicates.
-    """
+def _compare_ids(exchange: Exchange, n_shards: int, number: int) -> NDArray[np.int64]:
+    """(2, duplicates): the duplicates in a range of hashes, and the first document with the id of each."""
     blocks = [read_block(exchange.path("group-ids", group), number) for group in range(exchange.n_groups)]
     documents = np.concatenate([block["documents"] for block in blocks])
     ids = pa.chunked_array([stored_strings(block, "id").cast(pa.large_string()) for block in blocks]).combine_chunks()
@@ -361,28 +320,7 @@ def _compare_ids(exchange: Exchange, n_shards: int, number: int) -> tuple[int, i
     first = documents[~repeated]  # with each id
     # Duplicates in the store were allowed when they were ingested.
     found = np.flatnonzero(repeated & (documents >= n_shards << ROW_BITS))
-    if not found.size:
-        return None
-    dropped = documents[found]
-    bounds = np.arange(exchange.n_groups + 1) * exchange.group_size << ROW_BITS
-    cuts = np.searchsorted(dropped, bounds)
-    with write_blocks(exchange.path("duplicates", number), exchange.n_groups) as write:
-        for group in range(exchange.n_groups):
-            write({"documents": dropped[cuts[group] : cuts[group + 1]]})
-    return int(dropped[0]), int(first[codes[found[0]]])
-
-
-def _drop_rows(exchange: Exchange, group: int, counts: dict[int, PartialCounts]) -> list[PartialCounts]:
-    """The partial counts of a group, by the number of their file, without duplicates."""
-    ranges = (exchange.path("duplicates", number) for number in range(exchange.n_ranges))
-    found = [read_block(path, group)["documents"] for path in ranges if path.is_file()]
-    dropped = np.sort(np.concatenate([np.empty(0, np.int64), *found]))
-    rest = []
-    for file, split in counts.items():
-        begin, end = np.searchsorted(dropped, [file << ROW_BITS, (file + 1) << ROW_BITS])
-        rows = dropped[begin:end] - (file << ROW_BITS)
-        rest.append(without_rows(split, rows) if rows.size else split)
-    return rest
+    return np.stack([documents[found], first[codes[found]]])
 
 
 def _position(document: int, counts: list[PartialCounts], store: Store | None) -> str:
@@ -431,22 +369,21 @@ def encode_rows(
     """
     indptr, ngrams, counts = arrays["indptr"], arrays["ngrams"], arrays["counts"]
     features = features.astype(np.int32 if n_features <= INT32_FEATURES else np.int64)
-    if options.hash_bits is not None and counts.dtype == np.float64:
-        # Sums of real values depend on their order: alphabetical, as the numbers of n-grams.
-        indptr, ngrams, counts = sort_rows(
-            indptr, ngrams, counts, np.arange(features.size, dtype=np.int32), features.size
+    if options.hash_bits is None:
+        return sort_rows(indptr, ngrams, counts, features, n_features)  # type: ignore[no-any-return]
+    real = counts.dtype == np.float64
+    if real:  # sums depend on their order: alphabetical, as the numbers of n-grams
+        order = np.arange(features.size, dtype=np.int32)
+        indptr, ngrams, counts = sort_rows(indptr, ngrams, counts, order, features.size)
+    indptr, indices, sums = sort_rows(indptr, ngrams, counts.astype(np.float64), features, n_features)
+    if real:
+        return indptr, indices, sums
+    if sums.max(initial=0) > LOW:
+        raise InputError(
+            "Terms of one document with the same hash have a total count above 2^32 − 1; increase hash_bits.",
+            code="count-overflow",
         )
-    elif options.hash_bits is not None:
-        counts = counts.astype(np.uint32)  # wide enough for sums
-        if int(counts.max(initial=0)) * int(np.diff(indptr).max(initial=0)) > LOW:
-            _, _, sums = sort_rows(indptr, ngrams, counts.astype(np.float64), features, n_features)
-            if sums.max(initial=0) > LOW:
-                raise InputError(
-                    "Terms of one document with the same hash have a total count above 2^32 − 1; increase hash_bits.",
-                    code="count-overflow",
-                )
-    indptr, indices, values = sort_rows(indptr, ngrams, counts, features, n_features)
-    return indptr, indices, values
+    return indptr, indices, sums.astype(np.uint32)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -508,19 +445,22 @@ class ShardEncoder(NamedTuple):
         if self.feature_map is not None:
             features = self.feature_map.features(arrays, index)
         else:
-            features, terms, nodes, totals, documents = hash_ngrams(arrays, self.options)
+            features, terms, numbers, totals, documents = hash_ngrams(arrays, self.options)
             if len(terms):
-                names = write_terms(self.out, "names", features[nodes], terms, totals, documents)
+                names = write_terms(self.out, "names", features[numbers], terms, totals, documents)
         indptr, indices, values = encode_rows(arrays, features, self.n_features, self.options)
         if self.with_frequencies:
             present, documents = np.unique(indices, return_counts=True)
             save_arrays(frequencies, {"features": present.astype(np.int64), "documents": documents.astype(np.int64)})
+        dtype = np.dtype(self.dtype)
+        if dtype.kind == "u":  # sums of hashed counts may need a wider one
+            dtype = np.result_type(dtype, np.min_scalar_type(int(values.max(initial=0))))
         rows = ShardRows(
             stored_strings(arrays, "id"),
             self.labels.column(arrays),
             indptr,
             indices,
-            values.astype(self.dtype, copy=False),
+            values.astype(dtype, copy=False),
             {name: arrays[f"{COLUMN}{name}"] for name in self.options.columns},
         )
         entry = write_shard(self.out, rows, n_features=self.n_features, source=source)
@@ -550,7 +490,7 @@ def encode_shards(
     n_features = feature_map.n_features if feature_map is not None else 1 << (job.options.hash_bits or 0)
     with_frequencies = feature_map is None or previous is not None
     encoder = ShardEncoder(job.out, job.options, labels, feature_map, n_features, dtype, with_frequencies)
-    key = feature_map.key if feature_map is not None else "hashed"
+    key = feature_map.exchange.key if feature_map is not None else "hashed"
     pieces: list[Piece] = []
     for index, split in enumerate(counts):
         source = first_source + split.split.source  # changes if new files precede it in a rerun

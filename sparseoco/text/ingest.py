@@ -13,8 +13,8 @@ from sparseoco.core.errors import InputError
 from sparseoco.core.logs import ProgressCallback, log_event, no_progress
 from sparseoco.storage.commit import remove_file
 from sparseoco.storage.locations import Location
+from sparseoco.store.entries import add_entries
 from sparseoco.store.manifest import SCHEMA_VERSION, FeatureTable, FieldEntry, FileEntry, Manifest, commit_manifest
-from sparseoco.store.segments import add_entries, add_increment_entry
 from sparseoco.store.shards import Store, write_quarantine
 from sparseoco.store.terms import add_files
 from sparseoco.text.array_files import clear_staging, staging_folder, starting_over
@@ -26,7 +26,6 @@ from sparseoco.text.passes import pass_over
 from sparseoco.text.sources import Source
 from sparseoco.text.splits import fields_to_name, quarantined_rows
 from sparseoco.text.tasks import TextJob, open_tasks
-from sparseoco.text.tokenizer import HASH_SEED
 from sparseoco.text.vocabulary.merge import FeatureMap, build_features
 
 
@@ -132,7 +131,7 @@ def _ingest(
             names = tuple(shard.names for shard in shards if shard.names)
             files = job.tasks(add_files, job.out, "names", files, names).result()
             bits = options.hash_bits
-            features = FeatureTable(kind="hashed", count=1 << bits, files=files, hash_bits=bits, hash_seed=HASH_SEED)
+            features = FeatureTable(kind="hashed", count=1 << bits, files=files, hash_bits=bits)
         else:
             assert feature_map is not None
             files = job.tasks(add_files, job.out, "vocabulary", files, new_terms).result()
@@ -165,7 +164,6 @@ def _ingest(
         **add_entries(out, previous, (shard.entry for shard in shards), source_entries(sources, digests, rows)),
         **{name: value if previous is None else getattr(previous, name) + value for name, value in new.items()},
     )
-    manifest = add_increment_entry(out, previous, manifest)
     check_sources(sources, options)
     commit_manifest(out, manifest)
     for entry in {*new_terms, *quarantined} - {*manifest.features.files, *manifest.quarantine}:  # merged with others

@@ -184,7 +184,8 @@ class StoreOptions(TokenizerOptions):
     max_features: int | None = Field(
         default=None,
         gt=0,
-        description="Keep only this many of the most frequent terms; by default all.",
+        description="Keep only this many of the most frequent terms, of equally frequent ones the shortest, then the "
+        "first in alphabetical order; by default all.",
         examples=[100000],
     )
     hash_bits: int | None = Field(

@@ -39,13 +39,13 @@ class TokenPattern(NamedTuple):
     folds_numbers: bool = False
 
 
-JOINED = {"apostrophes": "['’]", "hyphens": "[-‐‑]"}
-"""Joiners between any two characters of a token, as classes of a regular expression."""
+JOINERS = {"apostrophes": "'’", "hyphens": "-‐‑", "decimal_points": ".,"}
+"""The characters that join; decimal points join digits, the others any two characters of a token."""
 TOKEN_PATTERNS = {
     "words": TokenPattern(r"(?u)\b\w\w+\b"),
     "short_words": TokenPattern(r"(?u)\b\w+\b", shortest=1),
-    "apostrophes": TokenPattern(rf"(?u)\b\w(?:\w|{JOINED['apostrophes']}(?=\w))+", joiners="apostrophes"),
-    "hyphens": TokenPattern(rf"(?u)\b\w(?:\w|{JOINED['hyphens']}(?=\w))+", joiners="hyphens"),
+    "apostrophes": TokenPattern(rf"(?u)\b\w(?:\w|[{JOINERS['apostrophes']}](?=\w))+", joiners="apostrophes"),
+    "hyphens": TokenPattern(rf"(?u)\b\w(?:\w|[{JOINERS['hyphens']}](?=\w))+", joiners="hyphens"),
     "numbers": TokenPattern(r"(?u)\b\w(?:\w|(?<=\d)[.,](?=\d))+|\b\d", joiners="decimal_points", folds_numbers=True),
 }
 NUMBERS = r"(?u)\d+(?:[.,]\d+)*"

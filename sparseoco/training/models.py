@@ -33,15 +33,13 @@ from sparseoco.storage.commit import (
 from sparseoco.storage.locations import Location, is_inside, location
 from sparseoco.storage.locks import FolderKind
 from sparseoco.storage.tables import WEIGHTS, Row, read_parquet_file, write_parquet, write_result_table
-from sparseoco.store.manifest import FeatureTable, FieldEntry, current_options
-from sparseoco.store.segments import n_outputs
-from sparseoco.store.shards import Store
+from sparseoco.store.manifest import FeatureTable, FieldEntry
+from sparseoco.store.shards import Store, n_outputs
 from sparseoco.store.terms import FeatureSubset, TermWeights, read_feature_subset, term_weights, text_fields
 from sparseoco.store.weighting import Weighting
-from sparseoco.text.documents import Documents
 from sparseoco.text.encoding import HashIndex
 from sparseoco.text.options import TextOptions
-from sparseoco.text.readers import Features, Inputs, as_documents, count_texts
+from sparseoco.text.readers import Features, Inputs, count_texts
 from sparseoco.text.vocabulary.index import NgramIndex
 from sparseoco.training.decisions import Calibration, Thresholds, predicted_labels
 from sparseoco.training.learner import Learner
@@ -193,10 +191,7 @@ class ModelFeatures(NamedTuple):
 
     def text_margins(self, texts: Inputs, options: TextOptions) -> NDArray[np.float64]:
         """(texts, outputs): `margins` of texts to count."""
-        documents = as_documents(texts, options)
-        if isinstance(documents, Documents) and not options.fields:
-            return self.counted.weighted_sums(documents.spans, options, self.values.rows, self.used, self.weights)
-        return self.margins(count_texts(documents, self.counted, options))
+        return self.margins(count_texts(texts, self.counted, options))
 
     def margins(self, rows: Csr) -> NDArray[np.float64]:
         """(documents, outputs): `matrix` times the weights."""
@@ -458,8 +453,7 @@ class Model:
             self.classes: list[str] = described["classes"]
             self.label_kind: str = described["labels"]
             self._fields = [FieldEntry.model_validate(entry) for entry in described.get("fields", ())]
-            current_options({"hash_seed": described["features"]["hash_seed"] or 0}, folder)
-            self.text = TextOptions.model_validate(current_options(described["text"], folder)).with_cuts(self._fields)
+            self.text = TextOptions.model_validate(described["text"]).with_cuts(self._fields)
             if "weighting" not in described:
                 raise DamagedError(
                     f"{folder} was saved by another version of sparseoco: train again.", code="format-version"

@@ -15,9 +15,8 @@ from sparseoco.execution.clusters import ClusterOptions
 from sparseoco.pipeline import steps
 from sparseoco.search.selection import full_run
 from sparseoco.search.worker import Folders, run_block
-from sparseoco.store.entries import ShardTable
+from sparseoco.store.entries import ShardTable, add_entries
 from sparseoco.store.manifest import commit_manifest
-from sparseoco.store.segments import add_entries
 from sparseoco.store.shards import Store
 from sparseoco.training.block import Block, search_setting
 from sparseoco.training.options import SearchOptions

@@ -26,10 +26,9 @@ from sparseoco.scoring.kept import KeptDescription
 from sparseoco.scoring.manifest import PartTable, ScoredSourceTable, ScoreManifest
 from sparseoco.storage.metric_names import COMPUTED
 from sparseoco.storage.tables import SEARCH_TABLES, WEIGHTS
-from sparseoco.store.entries import IncrementTable, ShardTable, SourceTable
+from sparseoco.store.entries import ShardTable, SourceTable
 from sparseoco.store.manifest import Manifest
-from sparseoco.store.segments import NAMES
-from sparseoco.store.shards import write_quarantine
+from sparseoco.store.shards import NAMES, write_quarantine
 from sparseoco.training.models import CURVE, VOCABULARY_SCHEMA, ModelDescription
 from tests.support.stores import make_store
 
@@ -156,7 +155,6 @@ SCHEMAS = {
     "`vocabulary-DIGEST.parquet`, `names-DIGEST.parquet`": NAMES,
     "`shards-DIGEST.parquet`": ShardTable.schema,
     "`sources-DIGEST.parquet`": SourceTable.schema,
-    "`increments-DIGEST.parquet`": IncrementTable.schema,
     "`model/weights.parquet`": WEIGHTS,
     "`model/vocabulary.parquet`": VOCABULARY_SCHEMA,
     "`model/curve.parquet`": CURVE,

@@ -20,7 +20,6 @@ from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.pipeline.evaluation import predict_lines
 from sparseoco.pipeline.explanation import Explainer, compare_models
 from sparseoco.storage.checkpoints import read_checkpoint
-from sparseoco.store.manifest import REMOVED
 from sparseoco.store.shards import Store
 from sparseoco.text import counting
 from sparseoco.text.array_files import StagingError, save_arrays
@@ -175,8 +174,6 @@ def commands(folder: Path, original: Model) -> Iterator[Any]:
     ("kind", "key", "new", "refused"),
     [
         ("hashed", ("features", "hash_bits"), None, True),
-        ("hashed", ("features", "hash_seed"), None, True),
-        ("hashed", ("features", "hash_seed"), -1, True),
         ("two", ("features", "kind"), "hashed", True),
         ("two", ("positive_class",), 7, True),
         ("two", ("positive_class",), "zzz", True),
@@ -206,17 +203,3 @@ def test_a_store_that_says_it_is_hashed_is_refused(tmp_path: Path) -> None:
     forge(make_store(tmp_path) / "manifest-00000001.json", ("features", "kind"), "hashed")
     with pytest.raises(SparseocoError):
         Store.open(tmp_path)
-
-
-@pytest.mark.parametrize("name", REMOVED)
-def test_options_of_earlier_versions_are_read_with_their_defaults_only(tmp_path: Path, name: str) -> None:
-    model = random_model(tmp_path / "two").folder
-    for path, key, read in (
-        (model / "model.json", "text", Model),
-        (tmp_path / "two" / "shards" / "manifest-00000001.json", "options", Store.open),
-    ):
-        forge(path, (key, name), REMOVED[name])
-        read(path.parent)
-        forge(path, (key, name), 7)
-        with raises_code("removed-option", f"{name} = 7", kind=StorageError):
-            read(path.parent)

@@ -20,8 +20,8 @@ from sparseoco.report.page import summary_markdown
 from sparseoco.search.run import model_features, selected_features
 from sparseoco.storage.commit import commit_json, read_json
 from sparseoco.storage.tables import read_metrics
+from sparseoco.store.entries import add_entries
 from sparseoco.store.manifest import FeatureTable, commit_manifest
-from sparseoco.store.segments import add_entries
 from sparseoco.store.shards import Store, open_store, read_shards, write_terms
 from sparseoco.store.terms import read_feature_subset
 from sparseoco.training.learner import Learner
@@ -60,7 +60,7 @@ def hashed(store: Path, bits: int = 8) -> Path:
     """The store with hashed features, each of two terms."""
     ids = np.repeat(np.arange(FEATURES), 2)
     entry = write_terms(store, "names", ids, pa.array([f"h{i}" for i in range(2 * FEATURES)]), ids + 1, ids + 1)
-    table = FeatureTable(kind="hashed", count=2**bits, files=(entry,), hash_bits=bits, hash_seed=0)
+    table = FeatureTable(kind="hashed", count=2**bits, files=(entry,), hash_bits=bits)
     return changed(store, features=table)
 
 

@@ -265,7 +265,9 @@ def test_the_last_user_removes_the_folder(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.fault(52)
 def test_processes_that_were_killed_leave_nothing(tmp_path: Path) -> None:
+    """The files that they left are removed, and not used by the next ones."""
     killed, running, ended = (
         PROCESSES.Process(target=hold, args=(str(tmp_path), name, seconds))
         for name, seconds in (("left", 60.0), ("used", 60.0), ("ended", 0.0))
@@ -275,28 +277,19 @@ def test_processes_that_were_killed_leave_nothing(tmp_path: Path) -> None:
     ended.join()
     wait_until(lambda: all(list(tmp_path.glob(f"{p}.*/{q.pid}")) for p, q in (("left", killed), ("used", running))))
     assert not list(tmp_path.glob("ended*"))
+    shared = SharedFolder(tmp_path, "left")
+    assert list(shared.path.iterdir())
+    shared.release()
     killed.kill()
     killed.join()
-    assert list(tmp_path.glob("left*"))
-    other = SharedFolder(tmp_path, "other")
-    assert sorted(path.stem.partition(".")[0] for path in tmp_path.iterdir()) == ["other", "used"]
-    other.release()
+    assert list(tmp_path.glob("left*/*"))
+    again, other = SharedFolder(tmp_path, "left"), SharedFolder(tmp_path, "other")
+    assert not list(again.path.iterdir())
+    assert sorted(path.stem.partition(".")[0] for path in tmp_path.iterdir()) == ["left", "other", "used"]
+    for folder in (again, other):
+        folder.release()
     running.kill()
     running.join()
-
-
-@pytest.mark.fault(52)
-def test_files_that_a_killed_process_left_are_not_used(tmp_path: Path) -> None:
-    process = PROCESSES.Process(target=hold, args=(str(tmp_path), "corpus", 60.0))
-    process.start()
-    wait_until(lambda: bool(list(tmp_path.glob(f"*/{process.pid}"))))
-    other = SharedFolder(tmp_path, "corpus")
-    assert list(other.path.iterdir())  # they share it
-    other.release()
-    process.kill()
-    process.join()
-    assert list(other.path.iterdir())
-    assert not list(SharedFolder(tmp_path, "corpus").path.iterdir())
 
 
 def test_a_folder_is_not_removed_while_it_is_used(tmp_path: Path) -> None:
@@ -352,7 +345,6 @@ WEIGHTINGS = [
     Weighting(tf=tf, idf=idf, norm=norm)
     for tf, idf, norm in product(("count", "binary", "log"), (False, True), ("none", "l2"))
 ]
-weightings = pytest.mark.parametrize("weighting", WEIGHTINGS, ids=lambda w: w.label)
 
 
 def expected(X: csr_matrix, weighting: Weighting) -> csr_matrix:
@@ -371,32 +363,25 @@ def weighted(X: csr_matrix, weights: TermWeights, dtype: Any = np.float64) -> cs
     return csr_matrix((weights.values(X.indptr, X.indices, X.data, dtype), X.indices, X.indptr), X.shape)
 
 
-@weightings
+@pytest.mark.parametrize("weighting", WEIGHTINGS, ids=lambda w: w.label)
 def test_values_equal_scikit_learns(store: Store, tmp_path: Path, weighting: Weighting) -> None:
+    """They are cast once, and do not depend on how rows are read."""
     X, _ = read_shards(store.folder)
-    corpus = weighted_corpus(store, tmp_path, term_weights(store, weighting))
+    weights = term_weights(store, weighting)
+    corpus, single = (weighted_corpus(store, tmp_path, weights, dtype) for dtype in (np.float64, np.float32))
     indptr, indices, values, labels, _ = corpus.rows(0, store.n_rows)
     np.testing.assert_array_equal(labels, store.labels())
     got = csr_matrix((values, indices, indptr), X.shape)
     np.testing.assert_allclose(got.toarray(), expected(X, weighting).toarray(), rtol=1e-12, atol=0)
-
-
-@weightings
-def test_weights_are_cast_once_and_do_not_depend_on_how_rows_are_read(
-    store: Store, tmp_path: Path, weighting: Weighting
-) -> None:
     if weighting.is_identity:
+        assert corpus is open_corpus(store, tmp_path)  # counts as they are
         return
-    exact = weighted_corpus(store, tmp_path, term_weights(store, weighting))
-    single = weighted_corpus(store, tmp_path, term_weights(store, weighting), np.float32)
-    whole = exact.rows(0, store.n_rows)
-    assert single.rows(0, store.n_rows)[2].dtype == np.float32
-    np.testing.assert_array_equal(single.rows(0, store.n_rows)[2], whole[2].astype(np.float32))
+    np.testing.assert_array_equal(single.rows(0, store.n_rows)[2], values.astype(np.float32), strict=True)
     order = np.random.default_rng(0).permutation(store.n_rows)
-    gathered = exact.gather(order)
+    gathered = corpus.gather(order)
     for i, row in enumerate(order):
-        mine, there = slice(*gathered[0][i : i + 2]), slice(*whole[0][row : row + 2])
-        np.testing.assert_array_equal(gathered[2][mine], whole[2][there])
+        mine, there = slice(*gathered[0][i : i + 2]), slice(*indptr[row : row + 2])
+        np.testing.assert_array_equal(gathered[2][mine], values[there])
 
 
 @settings(max_examples=60, deadline=None)
@@ -430,11 +415,6 @@ def test_a_value_without_a_logarithm_is_refused(bad: float) -> None:
         weighted(X, TermWeights(Weighting(tf="log"), np.empty(0)))
 
 
-def test_counts_are_read_as_they_are(store: Store, tmp_path: Path) -> None:
-    assert COUNTS.is_identity
-    assert weighted_corpus(store, tmp_path, term_weights(store, COUNTS)) is open_corpus(store, tmp_path)
-
-
 def test_idf_is_that_of_the_vocabulary(store: Store) -> None:
     X, _ = read_shards(store.folder)
     transformer = TfidfTransformer().fit(X)
@@ -453,9 +433,6 @@ def test_options_of_features() -> None:
     assert Weighting.of({"tf": "log", "idf": True, "norm": "l2", "other": 1}) == options.weightings[0]
     with raises_code("unsupported-combination"):
         _ = options.weighting
-
-
-def test_labels_of_weightings() -> None:
     assert [w.label for w in WEIGHTINGS[:2]] == ["counts", "counts, l2"]
     assert len({w.label for w in WEIGHTINGS}) == len(WEIGHTINGS)
 
@@ -493,24 +470,19 @@ def test_a_vocabulary_in_few_files(tmp_path_factory: pytest.TempPathFactory, siz
         assert len(files) == sum(size > 0 for size in sizes)
 
 
-def test_terms_of_hashed_features_are_summed(tmp_path: Path) -> None:
-    files: tuple[FileEntry, ...] = ()
-    for _ in range(50):
-        files = add_files(tmp_path, "names", files, (write_terms(tmp_path, "names", *columns(3, 4)),))
-    table = content(tmp_path, files)
-    assert table.num_rows <= 4 * len(files) <= 8
+def test_terms_of_hashed_features_are_summed_and_quarantined_rows_stay_in_order(tmp_path: Path) -> None:
+    names, rows = tuple[FileEntry, ...](), tuple[FileEntry, ...]()
+    for number in range(50):
+        names = add_files(tmp_path, "names", names, (write_terms(tmp_path, "names", *columns(3, 4)),))
+        row = (f"file-{number}.jsonl", number, 10 * number, "no label")
+        rows = add_files(tmp_path, "quarantine", rows, (write_quarantine(tmp_path, [row]),))
+    assert content(tmp_path, rows)["line"].to_pylist() == list(range(50))
+    assert len(rows) < 6
+    table = content(tmp_path, names)
+    assert table.num_rows <= 4 * len(names) <= 8
     sums = table.group_by(["feature", "term"]).aggregate([("count", "sum"), ("documents", "sum")])
     features, terms, counts, documents = columns(3, 4)
     assert sorted(tuple(row.values()) for row in sums.to_pylist()) == [
         (int(f), t, 50 * int(c), 50 * int(d))
         for f, t, c, d in zip(features, terms.to_pylist(), counts, documents, strict=True)
     ]
-
-
-def test_quarantined_rows_stay_in_order(tmp_path: Path) -> None:
-    files: tuple[FileEntry, ...] = ()
-    for number in range(30):
-        row = (f"file-{number}.jsonl", number, 10 * number, "no label")
-        files = add_files(tmp_path, "quarantine", files, (write_quarantine(tmp_path, [row]),))
-    assert content(tmp_path, files)["line"].to_pylist() == list(range(30))
-    assert len(files) < 5

@@ -1,6 +1,5 @@
 """Shards and manifests: what is written, read, validated and referred to."""
 
-import json
 import pickle
 import shutil
 from collections.abc import Callable
@@ -17,11 +16,22 @@ import pytest
 from sparseoco.core.errors import SparseocoError, StorageError
 from sparseoco.storage.locations import Location
 from sparseoco.store.corpus import Corpus
-from sparseoco.store.entries import ShardTable
+from sparseoco.store.entries import ShardTable, add_entries
 from sparseoco.store.manifest import FeatureTable, LabelTable, commit_manifest, read_manifest
-from sparseoco.store.segments import LabelSets, add_entries, check_columns, check_shard
-from sparseoco.store.shards import ShardRows, Store, open_store, read_shards, store_reference, write_shard, write_terms
+from sparseoco.store.shards import (
+    LabelSets,
+    ShardRows,
+    Store,
+    check_columns,
+    check_shard,
+    open_store,
+    read_shards,
+    store_reference,
+    write_shard,
+    write_terms,
+)
 from tests.support.errors import raises_code
+from tests.support.folders import folder_bytes
 from tests.support.stores import make_store, with_columns
 from tests.support.wrong_shapes import DELETED, forge
 
@@ -35,6 +45,7 @@ def test_write_and_read(tmp_path: Path) -> None:
     assert terms[:2] == ["t0", "t1"]
     again, _ = read_shards(make_store(tmp_path / "other", shard_rows=300))
     assert (matrix != again).nnz == 0
+    assert folder_bytes(make_store(tmp_path / "same", shard_rows=300)) == folder_bytes(tmp_path / "other")
     store = Store.open(tmp_path)
     rows = store.read(1, ids=True)
     assert rows.ids.to_pylist()[0] == "d70"
@@ -51,12 +62,6 @@ def test_shards_are_plain_parquet(tmp_path: Path) -> None:
     assert pd.read_parquet(path)["indices"][0].tolist() == expected
     assert polars.read_parquet(path)["indices"][0].to_list() == expected
     assert duckdb.sql(f"select indices from '{path}' limit 1").fetchall() == [(expected,)]
-
-
-def test_equal_rows_give_equal_bytes(tmp_path: Path) -> None:
-    names = [sorted(path.name for path in make_store(tmp_path / name).iterdir()) for name in ("a", "b")]
-    assert names[0] == names[1]
-    assert all((tmp_path / "a" / n).read_bytes() == (tmp_path / "b" / n).read_bytes() for n in names[0])
 
 
 def test_wide_ids_and_counts_keep_their_dtype(tmp_path: Path) -> None:
@@ -134,15 +139,13 @@ def test_a_file_that_is_damaged_anywhere_is_refused(tmp_path: Path, kind: str) -
         read()
 
 
-@pytest.mark.parametrize("version", [1, 2, 3, 99])
+@pytest.mark.parametrize("version", [4, 99])
 def test_stores_of_other_versions(tmp_path: Path, version: int) -> None:
     manifest = make_store(tmp_path) / "manifest-00000001.json"
     forge(manifest, ("schema_version",), version)
-    forge(manifest, ("shards",), [])
-    for content in (manifest.read_bytes(), json.dumps({"schema_version": version}).encode()):  # without a checksum
-        manifest.write_bytes(content)
-        with raises_code("format-version", manifest, version, kind=StorageError):
-            Store.open(tmp_path)
+    forge(manifest, ("shard_segments",), [])
+    with raises_code("format-version", manifest, version, kind=StorageError):
+        Store.open(tmp_path)
 
 
 @pytest.mark.fault(9)
@@ -150,11 +153,9 @@ def test_two_writers_of_a_version_do_not_mix(tmp_path: Path) -> None:
     store = Store.open(make_store(tmp_path))
     with raises_code("version-conflict", "version 1", kind=StorageError):
         commit_manifest(tmp_path, store.manifest)
-
-
-def test_a_folder_without_manifest(tmp_path: Path) -> None:
-    with raises_code("not-a-store", tmp_path, "sparseoco ingest"):
-        Store.open(tmp_path)
+    (tmp_path / "none").mkdir()
+    with raises_code("not-a-store", tmp_path / "none", "sparseoco ingest"):
+        Store.open(tmp_path / "none")
 
 
 def test_hashed_features_get_their_most_frequent_term(tmp_path: Path) -> None:
@@ -164,7 +165,7 @@ def test_hashed_features_get_their_most_frequent_term(tmp_path: Path) -> None:
         write_terms(tmp_path, "names", np.array([7, 7, 9]), pa.array(["rare", "often", "one"]), numbers, numbers),
         write_terms(tmp_path, "names", np.array([7]), pa.array(["often"]), np.array([5]), np.array([4])),
     ]
-    hashed = FeatureTable(kind="hashed", count=16, files=tuple(parts), hash_bits=4, hash_seed=0)
+    hashed = FeatureTable(kind="hashed", count=16, files=tuple(parts), hash_bits=4)
     commit_manifest(tmp_path, store.manifest.model_copy(update={"version": 2, "features": hashed}))
     table = Store.open(tmp_path).describe(np.array([9, 7, 8])).to_pydict()
     assert table["term"] == ["one", "often (+1 more)", ""]

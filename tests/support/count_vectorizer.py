@@ -69,17 +69,24 @@ def vectorizer(**options: Any) -> CountVectorizer:
     return CountVectorizer(tokenizer=tokens, token_pattern=None, **options)
 
 
+def ranked(matrix: Any, terms: Any, *, words: bool) -> list[int]:
+    """The columns in this project's order: by decreasing count, then length, then alphabetically."""
+    totals = np.asarray(matrix.sum(axis=0)).ravel()
+    sizes = [term.count(" ") if words else len(term) for term in terms]
+    return sorted(range(len(terms)), key=lambda i: (-totals[i], sizes[i], terms[i]))
+
+
 def counted(documents: list[str], **options: Any) -> tuple[Any, list[str]]:
-    """CountVectorizer's counts with columns in this project's order."""
+    """CountVectorizer's counts with columns in this project's order, of which `max_features` keeps the first."""
+    most = options.pop("max_features", None)
     theirs = vectorizer(**options)
     matrix = theirs.fit_transform(documents)
     terms = theirs.get_feature_names_out()
-    totals = np.asarray(matrix.sum(axis=0)).ravel()
-    words = options.get("analyzer", "word") == "word"
-    sizes = [term.count(" ") if words else len(term) for term in terms]
-    order = sorted(range(len(terms)), key=lambda i: (-totals[i], sizes[i], terms[i]))
+    order = ranked(matrix, terms, words=options.get("analyzer", "word") == "word")[:most]
     ordered = matrix[:, order]
     ordered.sort_indices()
+    limited = vectorizer(**options, max_features=most).fit_transform(documents)
+    assert sorted(limited.sum(axis=0).A1) == sorted(ordered.sum(axis=0).A1)  # they may differ in ties
     return ordered, [terms[i] for i in order]
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from sparseoco.store.entries import add_entries
 from sparseoco.store.manifest import ClassEntry, LabelTable, commit_manifest
-from sparseoco.store.segments import LabelSets, add_entries
-from sparseoco.store.shards import Store, write_dense, write_shard
+from sparseoco.store.shards import LabelSets, Store, write_dense, write_shard
 from sparseoco.store.terms import term_weights
 from sparseoco.store.weighting import Weighting
 

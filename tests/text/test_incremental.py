@@ -12,8 +12,7 @@ import pytest
 import sparseoco.storage.commit
 import sparseoco.text.ingest
 from sparseoco.pipeline.evaluation import evaluate_model
-from sparseoco.store.manifest import latest_manifest, read_manifests
-from sparseoco.store.segments import add_increment_entry, read_increment_table
+from sparseoco.store.manifest import latest_manifest
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
@@ -156,27 +155,6 @@ def test_selection_of_new_terms(tmp_path: Path) -> None:
     size = len(WORDS) - 1  # "the" and "The" are one
     assert new_terms("room", max_features=size + 1) == (["neverseen"], 2)
     assert new_terms("common", max_df=0.95, min_df=2) == ([], 4)
-
-
-def test_the_increments_of_versions(tmp_path: Path) -> None:
-    """The newest manifest leads to what every version added, also where the first of them had no segments."""
-    out = tmp_path / "out"
-    for k in range(9):
-        (tmp_path / f"{k}.jsonl").write_bytes(jsonl(random_texts(7 + k, seed=k)))
-        ingest([str(tmp_path / f"{k}.jsonl")], out, TextOptions(duplicates="all"), vocabulary="extend")
-    manifests = list(read_manifests(out, 9))
-    table = read_increment_table(out, manifests[-1])
-    assert [entry.sha256 for entry in table] == [manifest.increment.digest for manifest in manifests]
-    assert table.column("rows").tolist() == [manifest.added.rows for manifest in manifests]
-    assert table.column("nonzeros").tolist() == [manifest.added.nonzeros for manifest in manifests]
-    assert table.column("features").tolist() == [manifest.features.count for manifest in manifests]
-    assert len(manifests[-1].increment_segments) < 5
-    for version, manifest in enumerate(manifests, 1):
-        assert read_increment_table(out, manifest) == table[:version]
-        without = manifest.model_copy(update={"increment_segments": ()})
-        assert read_increment_table(out, without) == table[:version]
-        if version < 9:
-            assert add_increment_entry(out, without, manifests[version]).increment_segments[0].entries == version + 1
 
 
 # ----------------------------------------------------------------------------------------------------------------------

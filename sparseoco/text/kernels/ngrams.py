@@ -124,35 +124,6 @@ def unpack_keys(keys: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np
 
 
 @compiled
-def locate(keys, known):
-    """(keys.size,) int32: the position of each key in `known`, or −1; both strictly increase.
-
-    A galloping search: O(m log n) for few keys, O(m + n) for many.
-    """
-    positions = np.empty(keys.size, np.int32)
-    at = 0
-    for i in range(keys.size):
-        key = keys[i]
-        step = 1
-        low = at
-        while at < known.size and known[at] < key:
-            low = at + 1
-            at += step
-            step <<= 1
-        if at > low:
-            high = min(at, known.size)
-            while low < high:
-                middle = (low + high) >> 1
-                if known[middle] < key:
-                    low = middle + 1
-                else:
-                    high = middle
-            at = low
-        positions[i] = at if at < known.size and known[at] == key else -1
-    return positions
-
-
-@compiled
 def map_keys(keys, first, high_map, low_map):
     """(high_map[high − first], low_map[low]) of each key, packed."""
     result = np.empty(keys.size, np.uint64)
@@ -281,13 +252,6 @@ def hash_terms(data, offsets, seed, bits):
 
 
 BLOCK_BITS = 16
-
-
-@compiled
-def rename(tokens, ranks):
-    """Replace each token number by ranks[number], in place."""
-    for i in range(tokens.size):
-        tokens[i] = ranks[tokens[i]]
 
 
 @compiled

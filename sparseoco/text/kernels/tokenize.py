@@ -3,119 +3,35 @@
 import numpy as np
 
 from sparseoco.core.compile_cache import compiled, register_jitable
-from sparseoco.text.kernels.ngrams import HALF, ONE, ZERO, load8, nonzero64, ones, prefetch, trailing_zeros, xxh64
-from sparseoco.text.kernels.preprocess import OTHER, SLACK, decode, previous
+from sparseoco.text.kernels.ngrams import HALF, ONE, ZERO, load8, nonzero64, ones, prefetch, trailing_zeros
+from sparseoco.text.kernels.preprocess import decode, previous
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Tokens beyond runs of word characters: inner joiners, folded numbers, limits of length and stop words.
-
-
-APOSTROPHES, HYPHENS, DECIMAL_POINTS = 1, 2, 3
-
-
-@register_jitable
-def _joiner_size(source, i, joiners):
-    """Bytes of the joiner that begins at source[i]; 0 if there is none."""
-    byte = source[i]
-    if joiners == DECIMAL_POINTS:
-        return 1 if byte == 0x2E or byte == 0x2C else 0
-    if byte == (0x27 if joiners == APOSTROPHES else 0x2D):
-        return 1
-    if byte == 0xE2 and source[i + 1] == 0x80:
-        last = source[i + 2]
-        if last == 0x99 if joiners == APOSTROPHES else (last == 0x90 or last == 0x91):
-            return 3
-    return 0
+# Tokens beyond runs of word characters: inner joiners.
 
 
 @compiled
-def keep_joiners(data, starts, stops, kinds, other, other_offsets, joiners, digits, clean, bounds):
-    """Copy the joiners between two word characters, of decimal points those between two digits, to `clean`, in place.
+def keep_joiners(data, starts, stops, joiners, neighbours, clean, bounds):
+    """Copy each joiner between two characters of a word that may be its neighbours to `clean`, in place.
 
-    The other arguments are those of `preprocess` and what it returned; `digits[c]`: is code point c a digit?
+    `joiners` and `neighbours` are bool, by code point; the others are the arguments of `preprocess` and what it
+    returned.
     """
-    n_other = 0
     for d in range(starts.size):
-        if kinds[d] == OTHER:
-            source = other[other_offsets[n_other] : other_offsets[n_other + 1]]
-            n_other += 1
-        else:
-            source = data[starts[d] : stops[d]]
+        source = data[starts[d] : stops[d]]
         target = clean[bounds[d] : bounds[d + 1]]
-        for i in range(1, source.size - 1):
-            if target[i - 1] == 0:
-                continue
-            size = _joiner_size(source, i, joiners)
-            if size == 0 or target[i + size] == 0:
-                continue
-            if joiners == DECIMAL_POINTS and not (
-                digits[decode(source, previous(source, i))[0]] and digits[decode(source, i + 1)[0]]
+        for i in range(1, source.size):
+            if target[i - 1] == 0 or target[i] != 0:
+                continue  # this is not the first byte after a word
+            point, size = decode(source, i)
+            if (
+                joiners[point]
+                and target[i + size] != 0
+                and neighbours[decode(source, previous(source, i))[0]]
+                and neighbours[decode(source, i + size)[0]]
             ):
-                continue
-            for k in range(size):
-                target[i + k] = source[i + k]
-
-
-@register_jitable
-def _is_number(clean, begin, end, digits):
-    """Whether a token has only digits and the points between them."""
-    i = begin
-    while i < end:
-        point, size = decode(clean, i)
-        if not digits[point] and point != 0x2E and point != 0x2C:
-            return False
-        i += size
-    return True
-
-
-@register_jitable
-def _is_stop_word(clean, begin, end, table, stop_bytes, stop_offsets):
-    mask = np.uint64(table.size - 1)
-    slot = xxh64(clean, begin, end, np.uint64(0)) & mask
-    while table[slot] >= 0:
-        word = table[slot]
-        if stop_offsets[word + 1] - stop_offsets[word] == end - begin:
-            same = True
-            for k in range(end - begin):
-                same &= stop_bytes[stop_offsets[word] + k] == clean[begin + k]
-            if same:
-                return True
-        slot = (slot + np.uint64(1)) & mask
-    return False
-
-
-@compiled
-def select_tokens(clean, shortest, longest, fold, digits, table, stop_bytes, stop_offsets):
-    """Blank the tokens that are not counted, in place: those of too few or too many characters, and stop words.
-
-    clean    uint8 with SLACK zero bytes, tokens separated by zeros
-    fold     0, or the character to which numbers are shortened, which may be a stop word but is never too short
-    table    int32, open addressing by XXH64: numbers of stop words, −1 is free; size 1 for none
-    """
-    i = 0
-    end = clean.size - SLACK
-    while i < end:
-        if clean[i] == 0:
-            i += 1
-            continue
-        begin = i
-        characters = 0
-        while clean[i] != 0:
-            if clean[i] & np.uint8(0xC0) != np.uint8(0x80):
-                characters += 1
-            i += 1
-        last = i
-        number = fold and _is_number(clean, begin, i, digits)
-        if number:
-            for k in range(begin, i):
-                clean[k] = 0
-            clean[begin] = fold
-            last = begin + 1
-        if (not number and (characters < shortest or characters > longest)) or (
-            table.size > 1 and _is_stop_word(clean, begin, last, table, stop_bytes, stop_offsets)
-        ):
-            for k in range(begin, last):
-                clean[k] = 0
+                for k in range(i, i + size):
+                    target[k] = source[k]
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -297,7 +213,7 @@ def tokenize_words(clean, bounds, singles, seed):
     singles   A word is a maximal run of nonzero bytes, of at least two characters, or one if `singles`
 
     Returns tokens int32, runs (rows + 1,) int64: the tokens of document d are tokens[runs[d] : runs[d + 1]]; the bytes
-    and offsets of the distinct tokens; and for `find_words` their hash table and heads (see `_number_words`).
+    and offsets of the distinct tokens.
     """
     rows = bounds.size - 1
     shortest = 1 if singles else 2
@@ -331,58 +247,7 @@ def tokenize_words(clean, bounds, singles, seed):
         n_tokens = _number_words(
             clean, begins, ends, words, n, table, hashes, heads, offsets, arena, n_tokens, tokens[runs[d] : runs[d + 1]]
         )
-    known = arena[: offsets[n_tokens]], offsets[: n_tokens + 1], table, heads[: 2 * n_tokens]
-    return tokens[: runs[rows]], runs, known
-
-
-@register_jitable
-def _find_tokens(clean, begins, ends, words, n, arena, offsets, table, heads, tokens):
-    """Write the numbers of words that are in a table of `_number_words` to `tokens`, −1 for others."""
-    mask = np.uint64(table.size - 1)
-    for i in range(n):
-        first, second, h = words[3 * i], words[3 * i + 1], words[3 * i + 2]
-        tag = (h >> HALF) & ~mask
-        slot = h & mask
-        found = np.int64(-1)
-        while True:
-            entry = np.uint64(table[slot])
-            if entry == ZERO:
-                break
-            if entry & ~mask == tag:
-                token = (entry & mask) - ONE
-                if (
-                    heads[TWO * token] == first
-                    and heads[TWO * token + ONE] == second
-                    and (
-                        second >> B56 == ZERO or _is_equal(clean, begins[i], ends[i] - begins[i], token, offsets, arena)
-                    )
-                ):
-                    found = np.int64(token)
-                    break
-            slot = (slot + ONE) & mask
-        tokens[i] = np.int32(found)
-
-
-@compiled
-def find_words(clean, bounds, singles, seed, arena, offsets, table, heads):
-    """The words of documents by their numbers among known tokens: (tokens int32, −1 for others; runs).
-
-    The first arguments are those of `tokenize_words`, the others what it returned for the known tokens.
-    """
-    rows = bounds.size - 1
-    longest = 0
-    for d in range(rows):
-        longest = max(longest, bounds[d + 1] - bounds[d])
-    begins, ends = np.empty(longest // 2 + 8, np.int64), np.empty(longest // 2 + 8, np.int64)
-    words = np.empty(3 * (longest // 2 + 8), np.uint64)
-    tokens = np.empty((clean.size + rows) // (2 if singles else 3) + 1, np.int32)
-    runs = np.zeros(rows + 1, np.int64)
-    for d in range(rows):
-        n = _find_words(clean, bounds[d], bounds[d + 1], singles, begins, ends)
-        n = _hash_words(clean, begins, ends, n, singles, seed, table, words)
-        runs[d + 1] = runs[d] + n
-        _find_tokens(clean, begins, ends, words, n, arena, offsets, table, heads, tokens[runs[d] : runs[d + 1]])
-    return tokens[: runs[rows]], runs
+    return tokens[: runs[rows]], runs, arena[: offsets[n_tokens]], offsets[: n_tokens + 1]
 
 
 @compiled

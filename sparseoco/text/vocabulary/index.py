@@ -11,7 +11,6 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
-from sparseoco.kernels.order import RowWeighting
 from sparseoco.storage.locations import Location
 from sparseoco.text.array_files import (
     ArrayReader,
@@ -26,19 +25,15 @@ from sparseoco.text.array_files import (
     write_blocks,
 )
 from sparseoco.text.counting import (
-    HASH_SEED,
     alphabetical_order,
     inverse,
-    keeps_singles,
-    n_ngrams,
-    preprocess,
+    level_bounds,
     tokenize,
 )
 from sparseoco.text.documents import Texts
-from sparseoco.text.kernels.lookup import NgramRange, NgramTables, count_found, key_tables, sum_found
-from sparseoco.text.kernels.ngrams import HALF, LOW, locate, pack_keys, unpack_keys
-from sparseoco.text.kernels.preprocess import SLACK, term_offsets, write_terms
-from sparseoco.text.kernels.tokenize import find_words, tokenize_words
+from sparseoco.text.kernels.lookup import NgramRange, NgramTables, find_ngrams, key_tables
+from sparseoco.text.kernels.ngrams import HALF, pack_keys, unpack_keys
+from sparseoco.text.kernels.preprocess import leading_bytes, sort_rows, term_offsets, write_terms
 from sparseoco.text.tokenizer import LONGEST_NGRAM, WORDS, Naming, TokenizerOptions
 from sparseoco.text.vocabulary.exchange import Exchange, open_pieces, split_terms, token_spaces
 
@@ -99,7 +94,8 @@ class Vocabulary(NamedTuple):
         """The feature of each n-gram of partial counts, by its number; −1 for terms that are not in the vocabulary."""
         tokens = stored_strings(counts, "token").cast(self.tokens.type)
         token_map = pc.fill_null(pc.index_in(tokens, value_set=self.tokens), -1).to_numpy().astype(np.int64)
-        features = np.full(n_ngrams(counts), -1, np.int64)
+        bounds = level_bounds(counts)
+        features = np.full(bounds[-1], -1, np.int64)
         positions = token_map
         for n in range(1, len(self.ids) + 1):
             if n > 1:
@@ -109,10 +105,10 @@ class Vocabulary(NamedTuple):
                 prefix, last = positions[prefix], token_map[last]
                 known = np.flatnonzero((prefix >= 0) & (last >= 0))
                 positions = np.full(prefix.size, -1, np.int64)
-                positions[known] = locate(pack_keys(prefix[known], last[known]), self.keys[n - 2])
+                positions[known] = _locate(pack_keys(prefix[known], last[known]), self.keys[n - 2])
             if f"totals_{n}" in counts:
                 found = positions >= 0
-                features[counts[f"nodes_{n}"][found]] = self.ids[n - 1][positions[found]]
+                features[bounds[n - 1] : bounds[n]][found] = self.ids[n - 1][positions[found]]
         return features
 
     @property
@@ -122,19 +118,24 @@ class Vocabulary(NamedTuple):
 
     def terms(self, numbers: NDArray[np.int64], naming: Naming = WORDS) -> pa.Array:
         """Names of n-grams, numbered over all levels concatenated. Strings, or large strings from 2 GiB on."""
-        parents, lasts = self.parents()
-        return ngram_names(numbers, parents, lasts, self.tokens, naming, len(self.level_sizes))
+        parents, lasts = ngram_parents([np.arange(len(self.tokens), dtype=np.uint64), *self.keys])
+        return ngram_names(numbers, parents, lasts.astype(np.int32), self.tokens, naming, len(self.level_sizes))
 
-    def parents(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """(number of the prefix or −1, last token) of all n-grams, levels concatenated."""
-        parents = [np.full(len(self.tokens), -1, np.int64)]
-        lasts = [np.arange(len(self.tokens), dtype=np.int32)]
-        first = 0
-        for keys in self.keys:
-            parents.append((keys >> HALF).astype(np.int64) + first)
-            lasts.append((keys & LOW).astype(np.int32))
-            first += parents[-2].size
-        return np.concatenate(parents), np.concatenate(lasts)
+
+def _locate(keys: NDArray[np.uint64], known: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """The position of each key in `known`, or −1; both increase."""
+    if not known.size:
+        return np.full(keys.size, -1)
+    places = np.minimum(np.searchsorted(known, keys), known.size - 1)
+    return np.where(known[places] == keys, places, -1)
+
+
+def ngram_parents(levels: Sequence[NDArray[np.uint64]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(number of the prefix or −1, last token) of all n-grams, numbered over all levels, by their keys."""
+    halves = [unpack_keys(keys) for keys in levels]
+    firsts = np.cumsum([0, *(keys.size for keys in levels)])  # the numbers of the prefixes of the next level begin here
+    longer = (prefix + first for (prefix, _), first in zip(halves[1:], firsts, strict=False))
+    return np.concatenate([np.full(levels[0].size, -1), *longer]), np.concatenate([last for _, last in halves])
 
 
 def ngram_names(
@@ -341,49 +342,38 @@ class NgramIndex:
         indptr, indices, counts : int64, int32, uint32
             CSR matrix of shape (texts, features), whose indices increase in each row.
         """
-        rows: Rows = count_found(*self._found(texts, options), self.vocabulary.size)
+        names, numbers, *runs = tokenize(texts, options)
+        tokens = self._find(names)[numbers]
+        longest = min(options.ngram_range[1], len(self.vocabulary.ids))
+        ngrams = NgramRange(options.counted_from, options.ngram_range[0], longest)
+        indptr, features = find_ngrams(tokens, *runs, ngrams, self._tables)
+        rows: Rows = sort_rows(indptr, features, np.ones(features.size, np.uint32), self._features, self._features.size)
         return rows
 
     def columns(self, counts: Arrays, options: TokenizerOptions) -> tuple[NDArray[np.int64], int]:
         """(the feature of each n-gram of partial counts or −1, number of features)."""
         return self.vocabulary.features(counts), self.vocabulary.size
 
-    def weighted_sums(
-        self, texts: Texts, options: TokenizerOptions, weighting: RowWeighting, places: NDArray[Any], weights: Any
-    ) -> NDArray[np.float64]:
-        """(texts, outputs): `kernels.weighting.weighted_sums` of the weighted counts of features in texts."""
-        found = self._found(texts, options)
-        sums: NDArray[np.float64] = sum_found(*found, self.vocabulary.size, weighting, places, weights)
-        return sums
-
-    def _found(self, texts: Texts, options: TokenizerOptions) -> tuple[Any, ...]:
-        """The first arguments of `count_found`."""
-        longest = min(options.ngram_range[1], len(self.vocabulary.ids))
-        ngrams = NgramRange(options.counted_from, options.ngram_range[0], longest)
-        return *self._tokens(texts, options), ngrams, self._tables
-
-    def _tokens(
-        self, texts: Texts, options: TokenizerOptions
-    ) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
-        """Tokens of texts by position, −1 for those that the vocabulary does not have; runs, runs of each text."""
-        if not options.counts_characters:
-            words = preprocess(texts, options)
-            tokens, runs = find_words(*words, keeps_singles(options), HASH_SEED, *self._words)
-            return tokens, runs, np.arange(runs.size)
-        names, numbers, runs, row_runs = tokenize(texts, options)
-        known = self.vocabulary.tokens
-        found = pc.fill_null(pc.index_in(names.cast(known.type), value_set=known), -1)
-        return found.to_numpy().astype(np.int32)[numbers], runs, row_runs
+    def _find(self, names: pa.Array) -> NDArray[np.int32]:
+        """The position of each of these tokens in the vocabulary, or −1."""
+        leading = np.unique(leading_bytes(*string_buffers(names)))
+        first, last = (np.searchsorted(self._leading, leading, side) for side in ("left", "right"))
+        sizes = last - first  # of the tokens that begin as one of these: all bytes decide among them
+        candidates = np.repeat(last - np.cumsum(sizes), sizes) + np.arange(sizes.sum())
+        known = self.vocabulary.tokens.take(pa.array(candidates))
+        found = pc.fill_null(pc.index_in(names.cast(known.type), value_set=known), -1).to_numpy()
+        places: NDArray[np.int32] = np.append(candidates, -1).astype(np.int32)[found]
+        return places
 
     @cached_property
-    def _words(self) -> tuple[NDArray[Any], ...]:
-        """The hash table of the tokens (see `find_words`)."""
-        data, offsets = string_buffers(self.vocabulary.tokens)
-        separated = np.insert(data, offsets[1:], 0)
-        clean = np.concatenate([separated, np.zeros(SLACK, np.uint8)])
-        _, _, tokens = tokenize_words(clean, np.array([0, separated.size]), True, HASH_SEED)
-        words: tuple[NDArray[Any], ...] = tokens
-        return words
+    def _leading(self) -> NDArray[np.uint64]:
+        """The first bytes of the tokens of the vocabulary."""
+        leading: NDArray[np.uint64] = leading_bytes(*string_buffers(self.vocabulary.tokens))
+        return leading
+
+    @cached_property
+    def _features(self) -> NDArray[np.int32]:
+        return np.arange(self.vocabulary.size, dtype=np.int32)
 
     @cached_property
     def _tables(self) -> NgramTables:

@@ -15,7 +15,7 @@ from sparseoco.store.entries import unlike_manifest
 from sparseoco.store.manifest import FileEntry
 from sparseoco.store.shards import Store, write_terms
 from sparseoco.text.array_files import ArrayReader, Arrays, BlockReader, read_block, write_blocks
-from sparseoco.text.counting import SUMS, PartialCounts, merge_ngrams, n_ngrams
+from sparseoco.text.counting import SUMS, PartialCounts, level_bounds, merge_ngrams
 from sparseoco.text.kernels.ngrams import HALF, map_keys, pack_keys, unpack_keys
 from sparseoco.text.options import VocabularyPolicy
 from sparseoco.text.tasks import TextJob
@@ -25,6 +25,7 @@ from sparseoco.text.vocabulary.index import (
     collect_tokens,
     global_positions,
     ngram_names,
+    ngram_parents,
     sample_edges,
     sampled_pieces,
     take_tokens,
@@ -110,13 +111,12 @@ class _Piece:
 def merge_range(target: Location, exchange: Exchange, selection: Selection, number: int) -> None:
     """Write the merged n-grams of a range.
 
-    Blocks: the two of `describe_range`, the merged n-grams, and of each group positions_<n> of its n-grams.
+    Blocks: that of `describe_range`, the merged n-grams, and of each group positions_<n> of its n-grams.
     """
     parts = [read_block(exchange.path("group-ngrams", group), 2 * number) for group in range(exchange.n_groups)]
     merged, positions = merge_ngrams(parts)
-    with write_blocks(target, 3 + exchange.n_groups) as write:
-        for arrays in describe_range(exchange, selection, number, merged):
-            write(arrays)
+    with write_blocks(target, 2 + exchange.n_groups) as write:
+        write(describe_range(exchange, selection, number, merged))
         write(merged)
         levels = range(exchange.counted_from, len(positions) + 1)
         for group in range(exchange.n_groups):
@@ -136,9 +136,9 @@ def number_range(exchange: Exchange, selection: Selection, number: int, n_featur
         The vocabulary file, with terms by increasing id; None if no term is new.
     """
     with BlockReader(exchange.path("range-ngrams", number)) as blocks:
-        merged = blocks.block(2)
+        merged = blocks.block(1)
         terms = range_terms(exchange, selection, number, merged)
-        new, new_ids = chosen_terms(exchange, selection, number, merged, terms)
+        new, new_ids = chosen_terms(exchange, selection, number, terms)
         ids = (terms.known.astype(np.int64) - 1).astype(np.int32 if n_features < 2**31 else np.int64)
         ids[new] = new_ids
         entry = None
@@ -154,33 +154,17 @@ def number_range(exchange: Exchange, selection: Selection, number: int, n_featur
         if not target.is_file():
             with write_blocks(target, exchange.n_groups) as write:
                 for group in range(exchange.n_groups):
-                    own = blocks.block(3 + group)
+                    own = blocks.block(2 + group)
                     write({f"ids_{n}": ids[starts[k] + own[f"positions_{n}"]] for k, n in enumerate(levels)})
     return entry
 
 
 def _names(exchange: Exchange, merged: Arrays, numbers: NDArray[np.int64], naming: Naming) -> pa.Array:
     """The names of n-grams of a range, whose levels are numbered together."""
-    depth = n_levels(merged)
-    ends = np.cumsum([merged[f"keys_{n}"].size for n in range(1, depth + 1)])
-    used = np.zeros(ends[-1], np.bool_)
-    used[numbers] = True
-    parents: list[NDArray[np.int64]] = []  # of the used n-grams, from the longest to the shortest
-    lasts: list[NDArray[np.int64]] = []
-    for n in range(depth, 0, -1):
-        keys = merged[f"keys_{n}"]
-        prefixes, last = unpack_keys(keys[used[ends[n - 1] - keys.size : ends[n - 1]]])
-        if n > 1:
-            prefixes += ends[n - 2] - merged[f"keys_{n - 1}"].size
-            used[prefixes] = True
-        parents.append(prefixes if n > 1 else np.full(last.size, -1))
-        lasts.append(last)
-    parent, last = np.concatenate(parents[::-1]), np.concatenate(lasts[::-1])
-    ranks = np.cumsum(used) - 1
-    longer = parent >= 0
-    parent[longer] = ranks[parent[longer]]
-    tokens, places = _ranked(last)
-    return ngram_names(ranks[numbers], parent, places, take_tokens(exchange, tokens), naming, depth)
+    levels = [merged[f"keys_{n}"] for n in range(1, n_levels(merged) + 1)]
+    parents, lasts = ngram_parents(levels)
+    tokens, places = _ranked(lasts)
+    return ngram_names(numbers, parents, places, take_tokens(exchange, tokens), naming, len(levels))
 
 
 def _ranked(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
@@ -246,20 +230,15 @@ class FeatureMap(NamedTuple):
     n_known: int
     n_features: int
 
-    @property
-    def key(self) -> str:
-        """Identifies the map."""
-        return self.exchange.key
-
     def features(self, counts: Arrays, index: int) -> NDArray[np.int64]:
         """The feature of each n-gram of the partial counts of split `index`, or −1."""
         group, member = divmod(index, self.exchange.group_size)
         ids = read_block(self.exchange.path("group-ids", group), member)
-        features = np.full(n_ngrams(counts), -1, np.int64)
-        for name, values in ids.items():
-            level = name.removeprefix("ids_")
-            if f"nodes_{level}" in counts:
-                features[counts[f"nodes_{level}"]] = values
+        bounds = level_bounds(counts)
+        features = np.full(bounds[-1], -1, np.int64)
+        for n in range(1, bounds.size):
+            if f"ids_{n}" in ids:
+                features[bounds[n - 1] : bounds[n]] = ids[f"ids_{n}"]
         return features
 
 
@@ -299,7 +278,7 @@ def build_features(
     n_documents = sum(split.rows for split in counts)
     selection = Selection(job.options, n_documents, n_known, tuple(known_sizes.tolist()), extends, real)
     key = digest_value([job.options.digest, names, extends])[:32]
-    size = n_known + sum(sum(split.levels) for split in counts)
+    size = n_known + sum(split.n_ngrams for split in counts)
     exchange = plan_exchange(job.staging, key, names, size, job.options.counted_from)
 
     groups, ranges = range(exchange.n_groups), range(exchange.n_ranges)

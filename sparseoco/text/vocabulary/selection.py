@@ -9,7 +9,7 @@ from sparseoco.core.errors import InputError
 from sparseoco.storage.locations import location
 from sparseoco.store.entries import read_table, unlike_manifest
 from sparseoco.store.manifest import FileEntry
-from sparseoco.store.segments import check_features
+from sparseoco.store.shards import check_features
 from sparseoco.text.array_files import (
     ArrayReader,
     Arrays,
@@ -19,7 +19,7 @@ from sparseoco.text.array_files import (
     stored_strings,
     write_blocks,
 )
-from sparseoco.text.kernels.ngrams import HALF, LOW
+from sparseoco.text.kernels.ngrams import HALF
 from sparseoco.text.options import TextOptions
 from sparseoco.text.vocabulary.exchange import Exchange, term_fields
 from sparseoco.text.vocabulary.index import Vocabulary
@@ -70,13 +70,7 @@ def stage_known_terms(
 # Selection and order of features: the arithmetic of CountVectorizer, with ids by frequency.
 #
 # A range reports how many of its candidates have each count; their ids follow from these numbers, so that no task
-#     holds
-# all terms.
-
-
-MAX_SORTED = 1 << 24
-"""Candidates that one task sorts to break ties under `max_features` as CountVectorizer does: beyond, the terms that are
-first in alphabetical order are selected."""
+# holds all terms.
 
 
 class Selection(NamedTuple):
@@ -177,22 +171,13 @@ def range_terms(exchange: Exchange, selection: Selection, number: int, merged: A
     return RangeTerms(counts, documents, joined("known"), lengths, groups)
 
 
-def describe_range(exchange: Exchange, selection: Selection, number: int, merged: Arrays) -> list[Arrays]:
-    """What `choose_features` needs of the candidates of a range.
-
-    Two blocks: the number of candidates, `sizes`, of each group, count and level, and of all n-grams that occur; with
-    `max_features` the groups, counts and levels of all candidates in alphabetical order, all lengths mixed.
-    """
+def describe_range(exchange: Exchange, selection: Selection, number: int, merged: Arrays) -> Arrays:
+    """What `choose_features` needs of a range: the number of candidates, `sizes`, of each group, count and level, and
+    of all n-grams that occur."""
     terms = range_terms(exchange, selection, number, merged)
-    chosen = terms.candidates(selection)
-    positions = np.flatnonzero(chosen)
-    histogram = _sizes(terms.groups[positions], terms.counts[positions], terms.levels[positions])
-    histogram["occurring"] = np.array([np.count_nonzero(terms.documents)])
-    if selection.limits is None:
-        return [histogram, {}]
-    mixed = alphabetical_order(merged, exchange.counted_from)
-    mixed = mixed[chosen[mixed]]
-    return [histogram, {"groups": terms.groups[mixed], "counts": terms.counts[mixed], "levels": terms.levels[mixed]}]
+    own = terms.candidates(selection)
+    described = _sizes(terms.groups[own], terms.counts[own], terms.levels[own])
+    return described | {"occurring": np.array([np.count_nonzero(terms.documents)])}
 
 
 def _sizes(groups: NDArray[np.int16], counts: NDArray[np.int64], levels: NDArray[np.int8]) -> Arrays:
@@ -205,23 +190,10 @@ def _sizes(groups: NDArray[np.int16], counts: NDArray[np.int64], levels: NDArray
     return dict(zip(("groups", "counts", "levels", "sizes"), np.concatenate(rows, axis=1), strict=True))
 
 
-def alphabetical_order(merged: Arrays, counted_from: int) -> NDArray[np.int64]:
-    """The counted n-grams of a range in alphabetical order, all lengths mixed; a prefix precedes its extensions."""
-    depth = n_levels(merged)
-    columns: list[list[NDArray[np.int64]]] = [[] for _ in range(depth)]
-    chain: list[NDArray[np.int64]] = []  # the tokens of the n-grams of a level, plus one
-    for n in range(1, depth + 1):
-        keys = merged[f"keys_{n}"]
-        prefixes = (keys >> HALF).astype(np.int64)
-        chain = [*(tokens[prefixes] for tokens in chain), (keys & LOW).astype(np.int64) + 1]
-        if n >= counted_from:
-            for k, column in enumerate(columns):
-                column.append(chain[k] if k < n else np.zeros(keys.size, np.int64))
-    return np.lexsort([np.concatenate([np.empty(0, np.int64), *column]) for column in reversed(columns)])
-
-
 def choose_features(exchange: Exchange, selection: Selection, new: bool) -> int:
     """Number the terms of all ranges by decreasing count, then length, then in alphabetical order.
+
+    With `max_features` the first terms of each group in this order are selected.
 
     Writes a block for each range, which `chosen_terms` reads. `new` says that there is no store yet.
 
@@ -247,118 +219,38 @@ def choose_features(exchange: Exchange, selection: Selection, new: bool) -> int:
             f"max_df allows at most {high:g} documents, min_df at least {low:g}: no term passes both.",
             code="empty-vocabulary",
         )
-    limited = [_limit(exchange, histograms, group, limit) for group, limit in enumerate(selection.limits or [])]
     groups, counts, levels, sizes = (
         np.concatenate([histogram[name] for histogram in histograms])
         for name in ("groups", "counts", "levels", "sizes")
     )
     ranges = np.repeat(np.arange(exchange.n_ranges), [histogram["sizes"].size for histogram in histograms])
-    for group, limit in enumerate(limited):
-        if limit is not None:
-            at_threshold = (groups == group) & (counts == limit.threshold)
-            sizes[(groups == group) & (counts < limit.threshold)] = 0
-            sizes[at_threshold] = [
-                limit.tie_levels[r][level] for r, level in zip(ranges[at_threshold], levels[at_threshold], strict=True)
-            ]
+    order = np.lexsort((ranges, levels, -counts))
+    for group, limit in enumerate(selection.limits or []):
+        own = order[groups[order] == group]
+        before = np.cumsum(sizes[own]) - sizes[own]
+        sizes[own] = np.clip(limit - before, 0, sizes[own])
     if new and not sizes.any():
         raise InputError("No term is left: decrease min_df or increase max_df.", code="empty-vocabulary")
-    order = np.lexsort((ranges, levels, -counts))
     first = np.empty(sizes.size, np.int64)
     first[order] = selection.n_known + np.cumsum(sizes[order]) - sizes[order]
     order = order[np.argsort(ranges[order], kind="stable")]
     ends = np.cumsum(np.bincount(ranges, minlength=exchange.n_ranges))
     with write_blocks(exchange.path("chosen"), exchange.n_ranges) as write:
-        for r, own in enumerate(np.split(order, ends[:-1])):
-            block = {"first": first[own], "sizes": sizes[own]}
-            for group, limit in enumerate(limited):
-                if limit is not None:
-                    block |= {f"count_{group}": np.array([limit.threshold]), f"ties_{group}": limit.ties[r]}
-            write(block)
+        for own in np.split(order, ends[:-1]):
+            write({"first": first[own], "sizes": sizes[own], "groups": groups[own]})
     return selection.n_known + int(sizes.sum())
 
 
-class _Limit(NamedTuple):
-    """The selection of a limited number of terms: all with more than `threshold` occurrences, and some with as many.
-
-    `ties` says which, for each range and its candidates with this count in alphabetical order; `tie_levels` is their
-    number for each length.
-    """
-
-    threshold: int
-    ties: list[NDArray[np.bool_]]
-    tie_levels: list[NDArray[np.int64]]
-
-
-def _limit(exchange: Exchange, histograms: list[Arrays], group: int, limit: int) -> _Limit | None:
-    """The selection of the most frequent `limit` terms of a group, None if that is all of them.
-
-    Ties are broken as in CountVectorizer. It sorts the counts of the terms in alphabetical order with an unstable
-    algorithm: only the same sort of the same numbers gives the same ties.
-    """
-    own = [histogram["groups"] == group for histogram in histograms]
-    counts = np.concatenate([histogram["counts"][rows] for histogram, rows in zip(histograms, own, strict=True)])
-    sizes = np.concatenate([histogram["sizes"][rows] for histogram, rows in zip(histograms, own, strict=True)])
-    if sizes.sum() <= limit:
-        return None
-    order = np.argsort(-counts)
-    count = int(counts[order][np.searchsorted(np.cumsum(sizes[order]), limit)])
-    above = int(sizes[counts > count].sum())
-    tied = [int(h["sizes"][rows & (h["counts"] == count)].sum()) for h, rows in zip(histograms, own, strict=True)]
-    if sizes.sum() <= MAX_SORTED:
-        chosen = _sorted_ties(exchange, group, limit, count)
-    else:
-        chosen = np.arange(sum(tied)) < limit - above
-    ties = np.split(chosen, np.cumsum(tied)[:-1])
-    tie_levels = []
-    for r, (histogram, rows, tie) in enumerate(zip(histograms, own, ties, strict=True)):
-        level_sizes = np.zeros(int(max(h["levels"].max(initial=0) for h in histograms)) + 1, np.int64)
-        if tie.all():
-            at = rows & (histogram["counts"] == count)
-            level_sizes[histogram["levels"][at]] = histogram["sizes"][at]
-        elif tie.any():
-            candidates = _candidates(exchange, r, group)
-            level_sizes += np.bincount(
-                candidates["levels"][candidates["counts"] == count][tie], minlength=level_sizes.size
-            )
-        tie_levels.append(level_sizes)
-    return _Limit(count, ties, tie_levels)
-
-
-def _sorted_ties(exchange: Exchange, group: int, limit: int, count: int) -> NDArray[np.bool_]:
-    """Which of all candidates of a group with this count are among its `limit` most frequent."""
-    counts = np.concatenate([_candidates(exchange, r, group)["counts"] for r in range(exchange.n_ranges)])
-    selected = np.zeros(counts.size, np.bool_)
-    selected[(-counts).argsort()[:limit]] = True
-    ties: NDArray[np.bool_] = selected[counts == count]
-    return ties
-
-
-def _candidates(exchange: Exchange, number: int, group: int) -> Arrays:
-    """The counts (int64) and levels of the candidates of a group in a range, in alphabetical order."""
-    arrays = read_block(exchange.path("range-ngrams", number), 1)
-    own = arrays["groups"] == group
-    return {"counts": arrays["counts"][own].astype(np.int64), "levels": arrays["levels"][own]}
-
-
 def chosen_terms(
-    exchange: Exchange, selection: Selection, number: int, merged: Arrays, terms: RangeTerms
+    exchange: Exchange, selection: Selection, number: int, terms: RangeTerms
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """(the new terms of a range by increasing feature id, these ids)."""
     block = read_block(exchange.path("chosen"), number)
-    chosen = terms.candidates(selection)
-    mixed = None
-    for group in range(len(selection.limits or [])):
-        if f"count_{group}" in block:
-            if mixed is None:
-                mixed = alphabetical_order(merged, exchange.counted_from)
-            count = int(block[f"count_{group}"][0])
-            own = chosen & (terms.groups == group)
-            tied = mixed[(own & (terms.counts == count))[mixed]]
-            chosen[own & (terms.counts <= count)] = False
-            chosen[tied[block[f"ties_{group}"]]] = True
-    positions = np.flatnonzero(chosen)
-    order = np.argsort(-terms.counts[positions], kind="stable")  # shorter terms are first already
     sizes = block["sizes"]
+    positions = np.flatnonzero(terms.candidates(selection))
+    positions = positions[np.argsort(-terms.counts[positions], kind="stable")]  # shorter terms are first already
+    for group in range(len(selection.limits or [])):
+        own = np.flatnonzero(terms.groups[positions] == group)
+        positions = np.delete(positions, own[sizes[block["groups"] == group].sum() :])
     begins = np.cumsum(sizes) - sizes
-    ids = np.repeat(block["first"] - begins, sizes) + np.arange(positions.size)
-    return positions[order], ids
+    return positions, np.repeat(block["first"] - begins, sizes) + np.arange(positions.size)

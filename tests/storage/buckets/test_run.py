@@ -295,7 +295,7 @@ def same(there: Store, here: Store) -> bool:
         sources = [source.model_dump(exclude={"modified_ns"}) for source in store.sources]
         for source in sources:
             source["path"] = source["path"].rsplit("/", 1)[1]
-        return store.manifest.model_dump(mode="json", exclude={"source_segments"}), sources
+        return store.manifest.model_dump(mode="json", exclude={"source_listing"}), sources
 
     return comparable(there) == comparable(here)
 
@@ -408,7 +408,7 @@ def test_workers_elsewhere_read_and_write_the_bucket(tmp_path: Path, bucket: Loc
             )
             run_steps.run_all(there)
             manifests = latest_manifest(there.store), latest_manifest(here.store)
-            assert manifests[0].shard_segments == manifests[1].shard_segments  # type: ignore[union-attr]
+            assert manifests[0].shard_listing == manifests[1].shard_listing  # type: ignore[union-attr]
             own, other = (
                 {
                     place: data
