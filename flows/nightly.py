@@ -2,8 +2,6 @@
 
 python -m sparseoco.flows.nightly RUN_FILE
 
-python -m sparseoco.flows.nightly serve --cron "0 2 * * *" RUN_FILE
-
 `sparseoco nightly RUN_FILE` does the same without Prefect. The flow's parameter `rollback` is the increment whose
 model to deploy again, as in `sparseoco nightly RUN_FILE --rollback INCREMENT`.
 """

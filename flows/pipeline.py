@@ -2,8 +2,6 @@
 
     python -m sparseoco.flows.pipeline RUN_FILE
 
-    python -m sparseoco.flows.pipeline serve --cron "0 2 * * *" RUN_FILE
-
 `sparseoco run RUN_FILE` runs the same steps without Prefect.
 """
 

@@ -1,8 +1,6 @@
 """The scoring of a run file as a flow of its own: the model of the run on the corpus of `[score]`.
 
 python -m sparseoco.flows.score RUN_FILE
-
-python -m sparseoco.flows.score serve --cron "0 2 * * *" RUN_FILE
 """
 
 from sparseoco.core.errors import InputError

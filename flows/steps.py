@@ -1,16 +1,18 @@
-"""The steps of a run as Prefect tasks, and their artifacts."""
+"""The steps of a run as Prefect tasks, their artifacts, and errors as messages of states."""
 
+import logging
 import re
 from collections.abc import Callable
-from functools import cache
+from functools import cache, wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar, cast
 
 from prefect import Flow, Task, flow, get_run_logger, task
 from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.runtime import flow_run
 from prefect.settings import get_current_settings
+from prefect.states import Failed
 
 from sparseoco.core.errors import InputError, SparseocoError
 from sparseoco.core.signals import kill_after
@@ -20,8 +22,9 @@ from sparseoco.report import leaderboard_table, summary_markdown
 from sparseoco.storage.locations import Location, location
 
 from . import BY_HAND
-from .ending import P, R, fails_with_message
 
+P = ParamSpec("P")
+R = TypeVar("R")
 Step = Callable[[RunFile], Location | None]
 
 GRACE_SECONDS = 2.5  # Prefect polls every three
@@ -53,6 +56,31 @@ def run_name() -> str:
     except SparseocoError:  # the run itself reports it
         name = Path(file).stem
     return f"{name} {flow_run.scheduled_start_time:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def fails_with_message(function: Callable[P, R]) -> Callable[P, R]:
+    """The function of a flow or task; its run fails with the message and code of a `SparseocoError` it raises."""
+
+    @wraps(function)
+    def call(*arguments: P.args, **options: P.kwargs) -> R:
+        try:
+            return function(*arguments, **options)
+        except SparseocoError as error:
+            return cast(R, Failed(data=error, message=f"{error} [{error.code}]"))
+
+    return call
+
+
+def _without_traceback(record: logging.LogRecord) -> bool:
+    """Leave out what Prefect logs of a `SparseocoError` besides the states of runs: its traceback."""
+    error = record.exc_info[1] if record.exc_info else None
+    if error is None:
+        record.exc_info = None  # of a state that was returned, there is none
+    return not isinstance(error, SparseocoError)
+
+
+for _name in ("prefect.flow_runs", "prefect.task_runs", "prefect.engine"):
+    logging.getLogger(_name).addFilter(_without_traceback)
 
 
 def run_flow(name: str) -> Callable[[Callable[P, R]], Flow[P, R]]:
