@@ -104,7 +104,7 @@ def _print_algorithm(algorithm: "Algorithm") -> None:
 
 @command(RUNS)
 def doctor(file: Location | None = None, *, cluster_file: ClusterFile = None, as_json: bool = False) -> None:
-    """Check whether a run would succeed here, and estimate its memory and duration.
+    """Check whether a run would succeed here, and how much memory it takes.
 
     Problems are listed first; the exit code is 1 if there are any.
 

@@ -5,7 +5,7 @@ import platform
 import sys
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from http.client import HTTPException, InvalidURL
+from http.client import HTTPException
 from importlib.metadata import PackageNotFoundError, metadata, requires, version
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -171,28 +171,23 @@ def prefect() -> Iterator[Finding]:
         yield ok("Prefect", "PREFECT_API_URL is not set: unless a Prefect profile names a server, a flow starts "
                  "a temporary one.")  # fmt: skip
         return
-    plain = redact_password(address)
+    plain, problem = redact_password(address), ""
     try:
         request = Request(f"{plain.rstrip('/')}/health")
         if account := urlsplit(address).netloc.rpartition("@")[0]:
             request.add_unredirected_header("Authorization", f"Basic {b64encode(unquote(account).encode()).decode()}")
         with urlopen(request, timeout=TIMEOUT_SECONDS) as answer:
-            problem = "redirects" if answer.url != request.full_url else ""
+            problem = "it redirects" if answer.url != request.full_url else ""
     except HTTPError as raised:
         raised.close()  # it is the open response of the server
-        problem = f"returns status {raised.code} to"
-    except (InvalidURL, ValueError):
-        yield error("Prefect", "PREFECT_API_URL is not a URL such as http://127.0.0.1:4200/api.")
-        return
-    except (HTTPException, OSError) as raised:
-        yield error("Prefect", f"No server responds at {plain} ({getattr(raised, 'reason', raised)}): start one, or "
-                    "unset PREFECT_API_URL.")  # fmt: skip
-        return
+        problem = f"status {raised.code}"
+    except (HTTPException, OSError, ValueError) as raised:
+        problem = str(getattr(raised, "reason", raised))
     if problem:
-        yield error("Prefect", f"{plain} {problem} a health check: the URL must end in /api, and an API key may be "
-                    "required.")  # fmt: skip
-        return
-    yield ok("Prefect", f"The server at {plain} is healthy.")
+        yield error("Prefect", f"No healthy server at {plain} ({problem}): start one, or set PREFECT_API_URL to a URL "
+                    "such as http://127.0.0.1:4200/api, with the password if there is one.")  # fmt: skip
+    else:
+        yield ok("Prefect", f"The server at {plain} is healthy.")
 
 
 # ----------------------------------------------------------------------------------------------------------------------
