@@ -324,6 +324,6 @@ def schema() -> None:
 
     Example: sparseoco schema
     """
-    from sparseoco.pipeline.run_file_schema import run_file_schema
+    from sparseoco.pipeline.run_file import run_file_schema
 
     print(json.dumps(run_file_schema(), indent=1, ensure_ascii=False))

@@ -17,11 +17,12 @@ from sparseoco.core.option_models import OptionModel, validate
 from sparseoco.execution.options import ClusterOptions
 from sparseoco.scoring.options import ScoreOptions
 from sparseoco.storage.locations import Location, is_local, join_path, location, read_toml, resolve_against, toml_value
+from sparseoco.storage.metric_names import METRICS
 from sparseoco.store.weighting import FeatureOptions
 from sparseoco.text.folders import check_apart
 from sparseoco.text.options import IngestOptions, TextOptions
 from sparseoco.text.streams import codec_name
-from sparseoco.training.options import SearchOptions
+from sparseoco.training.options import LOSS_NAMES, PENALTY_NAMES, SearchOptions
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -259,6 +260,19 @@ def _log_file(folder: Location, file: str) -> str:
     if not is_local(path):
         raise InputError(f"log.file: {path} is a remote URI; a log is a local file.", code="not-local")
     return str(path)
+
+
+def run_file_schema() -> dict[str, Any]:
+    """The JSON Schema (draft 2020-12) of a run file: what pydantic prints, with what only validators know."""
+    schema = RunFile.model_json_schema()
+    schema["required"].remove("out")
+    cluster = schema["properties"]["cluster"]
+    cluster["anyOf"] = [{"type": "string"}, {"$ref": cluster.pop("$ref")}]
+    search = schema["$defs"]["SearchOptions"]["properties"]
+    search["algorithms"]["additionalProperties"] = {"type": "object"}
+    for key, names in (("loss", ("auto", *LOSS_NAMES)), ("penalty", PENALTY_NAMES), ("metric", (*METRICS, None))):
+        search[key]["enum"] = list(names)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema"} | schema
 
 
 def load_cluster_file(path: str | Location) -> ClusterOptions:
