@@ -79,7 +79,8 @@ inputs = ["reviews.jsonl.gz"]
 ```
 
 `taplo lint reviews.toml` checks it on the command line. What holds only of several keys together (`keep_top` and
-`keep_above`, say), and the parameters of learners, are checked by `sparseoco doctor reviews.toml` and by every command that reads the file.
+`keep_above`, say), and the parameters of learners, are checked by `sparseoco doctor reviews.toml` and by every command
+that reads the file.
 
 In the types below, *text* is a string in quotes, *not set* means that the description states what applies, and a
 number of bytes may be written as text with a unit (`"2GB"`, `"256MiB"`) where the type is *whole number or text*.
@@ -173,13 +174,13 @@ def plain(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema
     silent = "default" in schema and (schema["default"] is None or "$ref" in schema)
-    plain = {key: plain(value) for key, value in schema.items() if not (key == "default" and silent)}
-    if "enum" in plain:
-        plain["enum"] = [value for value in plain["enum"] if value is not None]
-    forms = [form for form in plain.pop("anyOf", ()) if form != {"type": "null"}]
+    found = {key: plain(value) for key, value in schema.items() if not (key == "default" and silent)}
+    if "enum" in found:
+        found["enum"] = [value for value in found["enum"] if value is not None]
+    forms = [form for form in found.pop("anyOf", ()) if form != {"type": "null"}]
     if len(forms) == 1:
-        return forms[0] | plain
-    return plain | ({"anyOf": forms} if forms else {})
+        return forms[0] | found
+    return found | ({"anyOf": forms} if forms else {})
 
 
 def _keys(section: str, table: Schema) -> Iterator[str]:

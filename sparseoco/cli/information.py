@@ -136,8 +136,7 @@ def status(
 ) -> None:
     """Show the progress of a run, read from its files: steps, cells, the best so far, running processes.
 
-    It never changes the run, and works from any machine that reads its folder. The last line says what the command
-    that wrote the run would do if it were run again.
+    It never changes the run, and works from any machine that reads its folder.
 
     Example: sparseoco status reviews
 
@@ -184,7 +183,6 @@ def _print_status(found: "Status") -> None:
             print_line(line)
     for error in found.errors:
         print_line(f"failed: {error}")
-    print_line(found.rerun)
 
 
 @command(RUNS)

@@ -102,7 +102,7 @@ def _has_error(findings: list[Finding]) -> bool:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# The text is read as an ingest reads it: small inputs as a whole, into a store in a temporary folder, large ones in part.
+# The text is read as an ingest reads it: small inputs as a whole, into a temporary store, large ones in part.
 
 
 SLICE = 1 << 18  # bytes of the parts of a sample
@@ -136,7 +136,9 @@ def _check_text(run: RunFile, folder: Path, found: list[Store]) -> Iterator[Find
             where = ": check the option where" if options.where else ""
             raise InputError(f"No document was read in {_sampled(sample.share)}{where}.", code="no-documents")
         read = f"{plural(sample.rows, 'document')} in {_sampled(sample.share)} can be read"
-        yield ok("inputs", f"{read}. [search] and its memory are checked once there are shards: sparseoco doctor again.")
+        yield ok(
+            "inputs", f"{read}. [search] and its memory are checked once there are shards: sparseoco doctor again."
+        )
 
 
 def _sampled(share: float) -> str:

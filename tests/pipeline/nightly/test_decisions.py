@@ -26,11 +26,7 @@ from sparseoco.pipeline.nightly.history import (
     find_deployed,
     read_history,
 )
-from sparseoco.pipeline.nightly.page import (
-    ClassMix,
-    increment_line,
-    mix_figure,
-)
+from sparseoco.pipeline.nightly.page import increment_line
 from sparseoco.pipeline.run_file import RunFile
 from sparseoco.storage import commit
 from sparseoco.storage.commit import commit_json, read_json
@@ -147,21 +143,6 @@ def test_a_rare_class_has_a_threshold_by_default(tmp_path: Path) -> None:
     assert given is not None
     assert (default.outputs, none) == (given.outputs, None)
     assert (default.rule.since.partition(" has ")[2], given.rule.since) == ("9.1% of the documents", "")
-
-
-def test_distance_between_class_shares() -> None:
-    rows = [
-        {"increment": n, "class": c, "documents": d} for n, c, d in [(1, "a", 5), (1, "b", 5), (2, "a", 9), (2, "b", 1)]
-    ]
-    mix = ClassMix.from_rows(rows)
-    assert mix.shift(0) is None
-    assert mix.shift(1) == pytest.approx(0.4)
-
-
-def test_an_increment_without_documents_has_no_class_shares() -> None:
-    brought = {(1, "a"): 5, (1, "b"): 5, (2, "a"): 0, (2, "b"): 0, (3, "a"): 1, (3, "b"): 3}
-    mix = ClassMix.from_rows([{"increment": n, "class": c, "documents": d} for (n, c), d in brought.items()])
-    assert [(line.x, line.y) for line in mix_figure(mix).series] == [([1, 3], [50.0, 75.0]), ([1, 3], [50.0, 25.0])]
 
 
 def test_increments_unlike_the_others(tmp_path: Path) -> None:
