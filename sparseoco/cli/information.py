@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 
 from sparseoco.cli.app import ANALYSIS, INFORMATION, RUNS, START, command
-from sparseoco.cli.console import cell, output, print_line, print_next, progress_bars
+from sparseoco.cli.console import output, print_line, print_next, print_table, progress_bars
 from sparseoco.cli.options import ClusterFile, Count, stated
 from sparseoco.core.error_codes import GROUPS, error_entries
 from sparseoco.core.errors import InputError
@@ -189,8 +188,7 @@ def _print_status(found: "Status") -> None:
 def clean(run: Location, *, keep_models: Count = None, dry_run: bool = False) -> None:
     """Remove what no later run, rollback or report needs, and print how much it was.
 
-    That is: models beyond **--keep-models**, measurements of decided increments, results of other settings than those
-    in run.json, data files that no manifest lists, and staging files of an earlier boot.
+    That is: models beyond **--keep-models**, results of other settings than those in run.json, data files that no manifest lists, and staging files of an earlier boot.
 
     Example: sparseoco clean reviews --dry-run
 
@@ -271,12 +269,8 @@ def reproduce(
 
     with progress_bars() as progress:
         page = run(data, out, **options, progress=progress)
-    table = Table("claim", "where", "holds here")
-    previous = ""
-    for row in read_parquet_file(out / "claims.parquet").to_pylist():
-        table.add_row(cell("" if row["claim"] == previous else row["claim"]), row["where"], row["holds"])
-        previous = row["claim"]
-    output.print(table)
+    claims = read_parquet_file(out / "claims.parquet").to_pylist()
+    print_table(("claim", "where", "holds here"), [(row["claim"], row["where"], row["holds"]) for row in claims])
     print_line(f"report: {page}")
 
 

@@ -115,10 +115,6 @@ def _unneeded(folder: Location, store: Location, keep_models: int | None) -> Ite
     manifest, history = latest_manifest(store), read_history(folder, "history")
     for model in unneeded_models(folder, history, keep_models):
         yield _Unneeded("models", model, files_below(model))
-    if manifest is not None and manifest.version == len(history):
-        for kind in ("evaluations", "comparisons"):
-            for path, size in files_below(folder / "nightly" / kind):
-                yield _Unneeded("measurements of decided increments", path, [(path, size)])
     if (folder / "run.json").exists():
         yield from _of_other_settings(folder)
     if manifest is not None:

@@ -90,11 +90,11 @@ def check_run(run: RunFile) -> Iterator[Finding]:
     with temporary_folder() as folder:
         found: list[Store] = []
         text = list(run_check("inputs", lambda: _check_text(run, folder, found)))
+        if found:
+            text += run_check("search", lambda: _check_search(run, found[0], with_memory=not dask_failed))
         yield from text
         if not _has_error(text):
             yield from run_check("evaluate", lambda: _check_test_set(run, found))
-        if found:
-            yield from run_check("search", lambda: _check_search(run, found[0], with_memory=not dask_failed))
 
 
 def _has_error(findings: list[Finding]) -> bool:

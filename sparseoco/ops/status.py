@@ -196,11 +196,7 @@ def read_search(folder: Location, run: RunRecord, options: SearchOptions) -> Row
             rows[key, position.epoch] = row | of[key[1]] | {"fold": key[0]}
     table = _table(folder, configurations, options)
     known = table or list(rows.values())
-    settled = {
-        (row["fold"], configurations[row["configuration"]].identity): row
-        for row in known
-        if row["status"] not in ("ok", "unfinished")
-    }
+    settled = {(row["fold"], _identity(row)): row for row in known if row["status"] not in ("ok", "unfinished")}
     reached |= dict.fromkeys(settled, goal)
     completed = {key for key, position in reached.items() if position == goal}
     return {
@@ -256,9 +252,13 @@ def _table(folder: Location, configurations: list[Configuration], options: Searc
     if not path.exists():
         return []
     rows: list[Row] = read_parquet_file(path).to_pylist()
-    wanted = {each.number: each.columns | {"loss": options.loss, "penalty": options.penalty} for each in configurations}
-    found = {row["configuration"]: {name: row[name] for name in wanted[0]} for row in rows}
-    return rows if found == wanted else []
+    same = {(row["loss"], row["penalty"]) for row in rows} == {(options.loss, options.penalty)}
+    return rows if same and set(map(_identity, rows)) == {each.identity for each in configurations} else []
+
+
+def _identity(row: Row) -> str:
+    """The identity of the configuration of a row; its number depends on the order in which they were named."""
+    return configuration_id(row["algorithm"], json.loads(row["parameters"]), Weighting.of(row))
 
 
 def best_so_far(rows: Sequence[Row], metric: str) -> Row | None:

@@ -48,7 +48,7 @@ def models(run: RunFile) -> list[int]:
 
 
 def after_another_increment(run: RunFile) -> dict[str, bytes]:
-    """The files of a run after one more increment, without models and measurements of the increments before, and
+    """The files of a run after one more increment, without models of the increments before, and
     without the times of rollbacks and the places of inputs."""
     arrive(run.out.parent, INCREMENTS + 1, to="later")
     run_nightly(run)
@@ -70,7 +70,7 @@ def test_a_clean_run_goes_on_as_before(copy: Callable[[str], RunFile]) -> None:
     assert contents(Path(str(run.out))) == before
     assert clean(run.out, keep_models=1) == would
     assert models(run) == [1, 3]  # the deployed one, and that of the last promotion
-    assert {entry.kind for entry in would} == {"models", "measurements of decided increments"}
+    assert {entry.kind for entry in would} == {"models"}
     removed = set(before) - set(contents(Path(str(run.out))))
     assert sum(entry.bytes for entry in would) == sum(len(before[name]) for name in removed)
     assert sum(entry.files for entry in would) == len(removed)

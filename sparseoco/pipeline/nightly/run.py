@@ -16,6 +16,7 @@ from sparseoco.learners import find_algorithm
 from sparseoco.pipeline.nightly.evaluation import (
     Comparison,
     IncrementEvaluation,
+    check_deployed,
     compare_increment,
     evaluate_increment,
     write_candidate,
@@ -62,8 +63,8 @@ from sparseoco.training.warm_start import Origin, check_origin
 # ----------------------------------------------------------------------------------------------------------------------
 # Nightly runs: ingest new files, evaluate the deployed model on them, learn them, decide on a promotion.
 #
-# Every step writes files named by what they depend on, and an increment is done when it is in the history. A run that
-# was killed at any moment resumes when it is run again, and ends with the same files.
+# What is learned is in files named by what it depends on, and an increment is done when it is in the history. A run
+# that was killed at any moment resumes when it is run again, and ends with the same files.
 
 
 MAX_LOST_STATES = 20  # in one run; more point to a fault of the storage
@@ -312,7 +313,9 @@ def _decide(
     """Decide an increment after learning: write the model if it is promoted, then the tables."""
     deployed = read_deployed(run.out, history)
     model = None if deployed is None else increment_model(run.out, deployed.increment)
-    evaluation = evaluate_increment(client, run.store, version, model, run.out / "nightly" / "evaluations")
+    if model is not None:
+        check_deployed(model)
+    evaluation = evaluate_increment(client, run.store, version, model)
     manifest = read_manifest(run.store, version)
     previous = None if version == 1 else read_manifest(run.store, version - 1)
     row = _counts(manifest, previous, evaluation) | {
@@ -334,9 +337,8 @@ def _decide(
             decision = Decision(False, str(error))
         else:
             block = Block.of(chain.setting(version), [candidate.configuration])
-            folders = chain.checkpoints, run.out / "nightly" / "comparisons"
-            compared = _paired_metric(metric, manifest)
-            comparison = compare_increment(client, block, run.store, model, folders, compared, run.nightly.confidence)
+            options = chain.checkpoints, _paired_metric(metric, manifest), run.nightly.confidence
+            comparison = compare_increment(client, block, run.store, model, *options)
             classes = comparison.classes
             decision = decide(
                 comparison,
