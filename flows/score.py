@@ -6,7 +6,7 @@ python -m sparseoco.flows.score RUN_FILE
 from sparseoco.core.errors import InputError
 
 from .command import start
-from .steps import TASKS, publish_scores, read_run, run_flow
+from .steps import TASKS, read_run, run_flow
 
 
 @run_flow("score")
@@ -16,7 +16,6 @@ def score(run_file: str) -> None:
     if run.score is None:
         raise InputError(f"{run_file} has no table [score].", code="missing-option")
     TASKS["score"](run)
-    publish_scores(run)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, cast
 
 from prefect import Flow, Task, flow, get_run_logger, task
-from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
+from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.runtime import flow_run
 from prefect.settings import get_current_settings
@@ -18,7 +18,7 @@ from sparseoco.core.errors import InputError, SparseocoError
 from sparseoco.core.signals import kill_after
 from sparseoco.pipeline import steps as run_steps
 from sparseoco.pipeline.run_file import RunFile, keys_in_errors, load_run_file
-from sparseoco.report import leaderboard_table, summary_markdown
+from sparseoco.report import leaderboard_table, plain, summary_markdown
 from sparseoco.storage.locations import Location, location
 
 from . import BY_HAND
@@ -31,16 +31,6 @@ GRACE_SECONDS = 2.5  # Prefect polls every three
 _settings = get_current_settings().tasks
 RETRIES = _settings.default_retries if "default_retries" in _settings.model_fields_set else 1
 RETRY_SECONDS: Any = _settings.default_retry_delay_seconds or 5
-SCORES_PAGE = "scores.html"
-RESULTS = {
-    "report": "report/report.html",
-    "leaderboard-parquet": "report/leaderboard.parquet",
-    "metrics": "search/metrics.parquet",
-    "curves": "search/curves.parquet",
-    "feature-survival": "search/feature_survival.parquet",
-    "weights": "model/weights.parquet",
-    "evaluation": "evaluation.json",
-}
 
 
 def read_run(run_file: str) -> RunFile:
@@ -134,19 +124,8 @@ def artifact_key(run: RunFile) -> str:
 
 @task(name="publish", cache_policy=NO_CACHE)
 def publish(run: RunFile) -> None:
-    """Publish the report's summary, its leaderboard and links to the files as Prefect artifacts."""
+    """Publish the report's summary, with the place of its files, and its leaderboard as Prefect artifacts."""
     key = artifact_key(run)
-    create_markdown_artifact(summary_markdown(run.out), key=f"{key}-summary", description=run.name)
+    summary = f"{summary_markdown(run.out)}\nFiles: {plain(run.out.absolute().as_uri())}\n"
+    create_markdown_artifact(summary, key=f"{key}-summary", description=run.name)
     create_table_artifact(leaderboard_table(run.out), key=f"{key}-leaderboard", description=run.name)
-    for name, file in RESULTS.items():
-        path = run.out.absolute() / file
-        if path.exists():
-            create_link_artifact(path.as_uri(), file, key=f"{key}-{name}", description=run.name)
-
-
-@task(name="publish-scores", cache_policy=NO_CACHE)
-def publish_scores(run: RunFile) -> None:
-    """Publish a link to the page of the scores as a Prefect artifact."""
-    page = run.scores.absolute() / SCORES_PAGE
-    if page.exists():
-        create_link_artifact(page.as_uri(), SCORES_PAGE, key=f"{artifact_key(run)}-scores", description=run.name)

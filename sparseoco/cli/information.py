@@ -188,7 +188,8 @@ def _print_status(found: "Status") -> None:
 def clean(run: Location, *, keep_models: Count = None, dry_run: bool = False) -> None:
     """Remove what no later run, rollback or report needs, and print how much it was.
 
-    That is: models beyond **--keep-models**, results of other settings than those in run.json, data files that no manifest lists, and staging files of an earlier boot.
+    That is: models beyond **--keep-models**, results of other settings than those in run.json, data files that no
+    manifest lists, and staging files of an earlier boot.
 
     Example: sparseoco clean reviews --dry-run
 

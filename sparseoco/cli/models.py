@@ -2,6 +2,8 @@
 
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -18,7 +20,9 @@ from sparseoco.storage.locations import Location
 from sparseoco.text.options import OF_FILES, TextOptions
 
 if TYPE_CHECKING:
+    from sparseoco.pipeline.evaluation import Batches
     from sparseoco.pipeline.explanation import Explanation, ModelComparison
+    from sparseoco.training.models import Model
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Explanations and comparisons of models, as tables on the terminal.
@@ -83,7 +87,6 @@ def print_comparison(found: "ModelComparison") -> None:
         ("gained", found.gained),
         ("lost", found.lost),
         ("changed most", found.changed),
-        ("intercepts", found.intercepts),
     ):
         if weights:
             print_line()
@@ -134,17 +137,26 @@ def predict(
     proba
         Also print the probability of each class.
     """
-    from sparseoco.cli.summaries import STDIN, checked_lines, print_outcome, with_stdin
-    from sparseoco.pipeline.evaluation import predict_files, predict_lines
+    from sparseoco.pipeline import evaluation
     from sparseoco.training.models import Model
 
     opened = Model(model)
-    if inputs in (None, [STDIN]) and not given:
-        lines = checked_lines(sys.stdin.buffer, opened.text)
-        print_outcome(predict_lines(opened, lines, sys.stdout, margins=margins, proba=proba))
-        return
-    with with_stdin(inputs or [STDIN]) as files:
-        print_outcome(predict_files(opened, files, given, sys.stdout, margins=margins, proba=proba))
+    with _texts(opened, inputs, given) as batches:
+        evaluation.predict(opened, batches, sys.stdout, margins=margins, proba=proba)
+
+
+@contextmanager
+def _texts(model: "Model", inputs: list[str] | None, given: dict[str, Any]) -> "Iterator[Batches]":
+    """Texts to predict: documents of files or, without inputs and options of reading, lines of standard input."""
+    from sparseoco.cli.summaries import STDIN, checked_lines, print_outcome, with_stdin
+    from sparseoco.pipeline.evaluation import text_and_ids
+    from sparseoco.text.readers import ReadOutcome
+
+    outcome = ReadOutcome()
+    with with_stdin([] if inputs in (None, [STDIN]) and not given else inputs or [STDIN]) as files:
+        lines = checked_lines(sys.stdin.buffer, model.text)
+        yield text_and_ids(model, files, given, lines, outcome)
+    print_outcome(outcome)
 
 
 @command(MODELS)
@@ -225,27 +237,17 @@ def explain(
     as_json
         Print one JSON object per text.
     """
-    from sparseoco.cli.summaries import STDIN, checked_lines, print_outcome, with_stdin
-    from sparseoco.pipeline.evaluation import document_batches, text_batches
     from sparseoco.pipeline.explanation import Explainer, explain_batches
-    from sparseoco.text.readers import ReadOutcome
     from sparseoco.training.models import Model
 
     opened = Model(model)
     explainer = Explainer(opened, terms=terms, of=of)
-    outcome = ReadOutcome()
-    with with_stdin(inputs or ([STDIN] if given else [])) as files:
-        lines = checked_lines(sys.stdin.buffer, opened.text)
-        batches: Any = ((texts, None) for texts in text_batches(opened, lines, outcome))
-        if files:
-            found = document_batches(opened, files, given, outcome)
-            batches = ((batch, batch.ids.to_pylist()) for batch in found)
+    with _texts(opened, inputs, given) as batches:
         for explanation in explain_batches(explainer, batches, ids or ()):
             if as_json:
                 print(json.dumps(explanation.described, ensure_ascii=False))
             else:
                 print_explanation(explanation)
-    print_outcome(outcome)
 
 
 @command(MODELS)

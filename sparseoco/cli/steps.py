@@ -235,19 +235,17 @@ def train(
         )
     else:
         options = validate(SearchOptions, given | {"algorithms": {algorithm: values}})
-    from sparseoco.cli.summaries import NEW, summarize_mixture, summarize_model, warn_of_classes, warn_of_other_model
+    from sparseoco.cli.summaries import NEW, summarize_mixture, summarize_model, warn_of_classes
     from sparseoco.pipeline import steps
     from sparseoco.store.shards import Store
     from sparseoco.training.models import Model
 
     with progress_bars() as progress:
         if algorithm == "auto":
-            warn_of_other_model(out, None, options)
             page = steps.train_auto(store, out, options, mixing, cluster, epochs=options.epochs, progress=progress)
         else:
             options = resolve(options, Store.open(store))
             (configuration,) = options.configurations()
-            warn_of_other_model(out, configuration, options)
             steps.train(store, out, configuration, options, cluster, epochs=options.epochs, progress=progress)
     model = Model(out)
     warn_of_classes(model.never_predicted, NEW)

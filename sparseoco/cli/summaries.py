@@ -1,11 +1,9 @@
 """What commands print of inputs and outcomes."""
 
-import os
 import shutil
-import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +13,6 @@ from sparseoco.core.errors import SparseocoError
 from sparseoco.core.formatting import metric_name, plural
 from sparseoco.learners import without_defaults
 from sparseoco.storage.commit import read_validated
-from sparseoco.storage.inputs import Pin, changed, local_pin
 from sparseoco.storage.locations import Location
 from sparseoco.storage.tables import read_parquet_file
 from sparseoco.storage.temporary import temporary_folder
@@ -24,8 +21,7 @@ from sparseoco.text.formats import FORMATS, WITH_FIELDS
 from sparseoco.text.options import TextOptions
 from sparseoco.text.readers import Kind, ReadOutcome
 from sparseoco.training.metrics import never_predicted_sentence, trained_on_sentence
-from sparseoco.training.models import Model, read_description
-from sparseoco.training.options import Configuration, SearchOptions
+from sparseoco.training.models import Model
 
 if TYPE_CHECKING:
     from sparseoco.text.ingest import Preview
@@ -46,27 +42,16 @@ def with_stdin(inputs: Sequence[str]) -> Iterator[list[str]]:
         yield list(inputs)
         return
     with temporary_folder() as folder:
-        pin = _stdin_pin()
         start: bytes = sys.stdin.buffer.read(2)
         path = folder / f"stdin{_MAGIC.get(start, '')}"
         with path.open("wb") as file:
             file.write(start)
             shutil.copyfileobj(sys.stdin.buffer, file)
-        if _stdin_pin() != pin:
-            raise changed("Standard input")
         try:
             yield [str(path) if item == STDIN else item for item in inputs]
         except SparseocoError as error:
             error.args = tuple(argument.replace(str(path), "standard input") for argument in error.args)
             raise
-
-
-def _stdin_pin() -> Pin | None:
-    """The version of the file that is standard input, if it is one."""
-    with suppress(OSError):
-        status = os.fstat(sys.stdin.buffer.fileno())
-        return local_pin(status) if stat.S_ISREG(status.st_mode) else None
-    return None
 
 
 def describe_kind(kind: Kind, options: TextOptions) -> list[str]:
@@ -326,24 +311,6 @@ def learner_line(name: str, parameters: Mapping[str, Any]) -> str:
 
 def _number(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def warn_of_other_model(folder: Location, configuration: Configuration | None, options: SearchOptions) -> None:
-    """Print, as an error, which model of other settings training into a folder replaces; a mixture always replaces."""
-    if not (folder / "model.json").exists():
-        return
-    try:
-        found = read_description(folder)
-        line = learner_line(found["algorithm"], found["parameters"])
-        before = [found[name] for name in ("algorithm", "parameters", "loss", "penalty", "epochs", "weighting")]
-    except (SparseocoError, KeyError, TypeError):
-        return  # training says what is wrong with it
-    after: list[Any] = []
-    if configuration is not None:
-        after = [configuration.algorithm, configuration.parameters, options.loss, options.penalty, options.epochs]
-        after.append(configuration.weighting.model_dump(mode="json"))
-    if before != after:
-        print_error(f"{folder} has a model of other settings, which is replaced: {line}, loss {found['loss']}")
 
 
 def summarize_model(model: Model) -> None:

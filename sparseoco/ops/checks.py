@@ -6,7 +6,7 @@ import sys
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from http.client import HTTPException
-from importlib.metadata import PackageNotFoundError, metadata, requires, version
+from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 from urllib.error import HTTPError
@@ -100,37 +100,27 @@ def check_machine() -> Iterator[Finding]:
 
 
 def installed() -> Iterator[Finding]:
-    """Whether the installed packages meet the requirements."""
-    required = _required()
+    """Whether the installed packages meet the requirements; of those of extras the ones that fail late."""
     found = 0
-    for wanted in required:
-        installed_version = _version(wanted.name)
-        if installed_version is None:
+    for wanted in map(Requirement, requires("sparseoco") or ()):
+        here, consequence = _version(wanted.name), CONSEQUENCES.get(wanted.name.lower())
+        if (
+            wanted.marker is not None
+            and not wanted.marker.evaluate({"extra": ""})
+            and (here is None or not consequence)
+        ):
+            continue
+        if here is None:
             yield error("packages", f"{wanted.name} is not installed: install {wanted.name}{wanted.specifier}.")
             continue
         found += 1
-        if not wanted.specifier.contains(installed_version, prereleases=True):
-            consequence = CONSEQUENCES.get(wanted.name.lower())
-            yield error(
-                "packages",
-                f"{wanted.name} {installed_version} is installed, {wanted.name}{wanted.specifier} is required"
-                f"{f': {consequence}' if consequence else ''}.",
-            )
+        if not wanted.specifier.contains(here, prereleases=True):
+            message = f"{wanted.name} {here} is installed, {wanted.name}{wanted.specifier} is required"
+            yield error("packages", f"{message}{f': {consequence}' if consequence else ''}.")
     python = platform.python_version()
     yield ok("packages", f"sparseoco {__version__} on Python {python}, {plural(found, 'package')} checked.")
     if sys.version_info < (3, 11, 4):
         yield warning("packages", f"Python {python} cannot unpack archives safely: 3.11.4 or later can.")
-
-
-def _required() -> list[Requirement]:
-    """The requirements of the package, and those of extras whose packages are all installed."""
-    every = [Requirement(line) for line in requires("sparseoco") or ()]
-    chosen: dict[tuple[str, str], Requirement] = {}
-    for extra in ("", *(metadata("sparseoco").get_all("Provides-Extra") or ())):
-        group = [each for each in every if each.marker is None or each.marker.evaluate({"extra": extra})]
-        if not extra or all(_version(each.name) for each in group):
-            chosen |= {(each.name, str(each.specifier)): each for each in group}
-    return list(chosen.values())
 
 
 def _version(package: str) -> str | None:

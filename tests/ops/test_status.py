@@ -73,7 +73,7 @@ def test_a_run_is_locked_while_any_of_its_files_is_written(
     for name in (
         "sparseoco.search.run.commit_json",
         "sparseoco.search.run.write_result_table",
-        "sparseoco.pipeline.steps.commit_json",
+        "sparseoco.pipeline.evaluation.commit_json",
         "sparseoco.report.page.commit_bytes",
     ):
         monkeypatch.setattr(name, looking(pydoc.locate(name)))  # type: ignore[arg-type]

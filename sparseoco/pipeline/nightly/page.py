@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from sparseoco.core.formatting import NONE, PERCENT, integer, metric_name, parameters, percent, plural
 from sparseoco.learners import without_defaults
-from sparseoco.pipeline.nightly.history import TABLES, Deployed, HistoryRows, find_deployed, left_out, read_history
+from sparseoco.pipeline.nightly.history import TABLES, Deployed, find_deployed, left_out, read_history
 from sparseoco.report.charts import (
     COLOURS,
     MARKERS,
@@ -58,12 +58,12 @@ def write_nightly_page(run: Location, name: str) -> Location:
 
 def render_nightly(
     name: str,
-    history: HistoryRows,
-    configurations: HistoryRows,
-    classes: HistoryRows,
-    timings: HistoryRows,
-    rollbacks: HistoryRows,
-    quarantine: HistoryRows,
+    history: Sequence[Row],
+    configurations: Sequence[Row],
+    classes: Sequence[Row],
+    timings: Sequence[Row],
+    rollbacks: Sequence[Row],
+    quarantine: Sequence[Row],
 ) -> str:
     """The HTML of the page, with the last `SHOWN` increments and the totals of all.
 
@@ -71,8 +71,8 @@ def render_nightly(
     """
     deployed = find_deployed(history, rollbacks)
     total, first = len(history), max(1, len(history) + 1 - SHOWN)
-    shown, known = history[first - 1 :], classes.between(first, total)[:]
-    last = configurations.between(total, total)[:]
+    shown, known = history[first - 1 :], [row for row in classes if first <= row["increment"] <= total]
+    last = [row for row in configurations if row["increment"] == total]
     figures = {
         "errors": ("Error rate of every increment, in %", errors_figure(shown)),
         "difference": ("The candidate against the deployed model", difference_figure(shown)),
@@ -82,14 +82,14 @@ def render_nightly(
         "name": name,
         "increments": shown[::-1],
         "last": shown[-1] if shown else None,
-        "times": {row["increment"]: row for row in timings.between(first, total)[:]},
+        "times": {row["increment"]: row for row in timings},
         "deployed": deployed,
         "since": _since(deployed, timings),
         "rollbacks": rollbacks[-SHOWN:][::-1],
         "left_out": left_out(quarantine),
         "quarantine": quarantine[-SHOWN:][::-1],
         "class_rows": [row for row in known if row["increment"] == total],
-        "documents": sum(history.table["documents"].to_pylist()),
+        "documents": sum(row["documents"] for row in history),
         "total": total,
         "configurations": sorted(last, key=_rank),
         "style": styles(row["algorithm"] for row in last),
@@ -176,13 +176,13 @@ def recall_figure(rows: Sequence[Row]) -> Chart | None:
     return Chart(x_axis, linear_axis("recall, %", values_y(series)), series)
 
 
-def _since(deployed: Deployed | None, timings: HistoryRows) -> datetime | None:
+def _since(deployed: Deployed | None, timings: Sequence[Row]) -> datetime | None:
     """When the deployed model was deployed."""
     if deployed is None:
         return None
-    rows = timings.between(deployed.increment, deployed.increment)
-    since: datetime | None = rows[0]["ended"] if len(rows) else None
-    return since if deployed.rollback is None else deployed.rollback["time"]
+    if deployed.rollback is not None:
+        return deployed.rollback["time"]
+    return next((row["ended"] for row in timings if row["increment"] == deployed.increment), None)
 
 
 def _rank(row: Row) -> tuple[bool, float, int]:

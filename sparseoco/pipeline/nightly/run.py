@@ -23,7 +23,6 @@ from sparseoco.pipeline.nightly.evaluation import (
 )
 from sparseoco.pipeline.nightly.history import (
     Decision,
-    HistoryRows,
     WindowCandidate,
     add_increment,
     add_rollback,
@@ -31,6 +30,7 @@ from sparseoco.pipeline.nightly.history import (
     decide,
     increment_model,
     left_out,
+    promoted,
     read_deployed,
     read_history,
     remove_model,
@@ -249,7 +249,7 @@ def _ingest(
 
 def _learn(
     run: RunFile, client: Client, store: Store, deadline: float | None, progress: ProgressCallback
-) -> HistoryRows:
+) -> Sequence[Row]:
     """Learn what is missing of all increments and decide the new ones; returns the history."""
     history, last = read_history(run.out, "history"), store.manifest.version
     run = run.model_copy(update={"search": resolve(run.search, store)})
@@ -279,7 +279,7 @@ def _keep_results(run: RunFile, store: Store) -> None:
             chain.keep_results()
 
 
-def _check_history(run: RunFile, store: Store | None, history: HistoryRows) -> None:
+def _check_history(run: RunFile, store: Store | None, history: Sequence[Row]) -> None:
     """Raises `InputError` if the increments of the history are not those of the store."""
     if history and (
         store is None
@@ -308,7 +308,7 @@ def _check_store(run: RunFile, store: Store) -> None:
 
 
 def _decide(
-    run: RunFile, client: Client, chain: IncrementChain, version: int, history: HistoryRows, started: float
+    run: RunFile, client: Client, chain: IncrementChain, version: int, history: Sequence[Row], started: float
 ) -> None:
     """Decide an increment after learning: write the model if it is promoted, then the tables."""
     deployed = read_deployed(run.out, history)
@@ -408,7 +408,7 @@ def _class_rows(manifest: Manifest, previous: Manifest | None, measured: Sequenc
     ]
 
 
-def publish(run: RunFile, history: HistoryRows) -> Location:
+def publish(run: RunFile, history: Sequence[Row]) -> Location:
     """Bring promoted.json and the page, which is returned, up to date with the history and the rollbacks."""
     write_promoted(run.out, read_deployed(run.out, history))
     return write_nightly_page(run.out, run.name)
@@ -454,15 +454,15 @@ def roll_back(run: RunFile, increment: int) -> NightlyResult:
         return NightlyResult([], publish(run, history), message)
 
 
-def _find(run: Location, history: HistoryRows, increment: int) -> Row:
+def _find(run: Location, history: Sequence[Row], increment: int) -> Row:
     """The row of an increment. Raises `InputError` if it has no model."""
-    promoted = history.promoted()
-    if increment in promoted:
+    chosen = promoted(history)
+    if increment in chosen:
         return history[increment - 1]
-    if not promoted:
+    if not chosen:
         raise InputError(f"No increment in {run} has a model to roll back to.", code="no-model")
-    last = ", ".join(str(n) for n in promoted[-LISTED:] if (increment_model(run, n) / "model.json").exists())
-    listed = f"{'the last of them ' if len(promoted) > LISTED else ''}{last or 'none'}"
+    last = ", ".join(str(n) for n in chosen[-LISTED:] if (increment_model(run, n) / "model.json").exists())
+    listed = f"{'the last of them ' if len(chosen) > LISTED else ''}{last or 'none'}"
     reason = "it was not promoted" if 1 <= increment <= len(history) else f"the last increment is {len(history)}"
     raise InputError(
         f"Increment {increment} in {run} has no model: {reason}. Increments with a model: {listed}.", code="no-model"

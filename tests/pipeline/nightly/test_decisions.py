@@ -19,7 +19,6 @@ from sparseoco.pipeline.nightly.evaluation import Comparison
 from sparseoco.pipeline.nightly.history import (
     HISTORY,
     TABLES,
-    HistoryRows,
     add_increment,
     choose_candidate,
     decide,
@@ -291,10 +290,10 @@ def test_states_of_the_increment_before_are_removed_after_a_stop(step: str, tmp_
 PROMOTES = {"window = 2": "window = 2\nmargin = 0.9"}  # whoever comes
 
 
-def history_of(promoted: str) -> HistoryRows:
+def history_of(promoted: str) -> list[dict[str, Any]]:
     """Increments that were promoted (`+`) or not (`-`)."""
     rows = ({"increment": n, "promoted": c == "+", "store": f"store {n}"} for n, c in enumerate(promoted, 1))
-    return HistoryRows.of(rows, HISTORY)
+    return [dict.fromkeys(HISTORY.names) | row for row in rows]
 
 
 def rollback(after: int, increment: int) -> dict[str, Any]:

@@ -15,7 +15,6 @@ from sparseoco.pipeline.nightly.history import (
     INCREMENT_TIMINGS,
     QUARANTINE,
     ROLLBACKS,
-    HistoryRows,
 )
 from sparseoco.pipeline.nightly.page import (
     SHOWN,
@@ -79,7 +78,7 @@ def page_of(
 ) -> str:
     schemas = (HISTORY, CONFIGURATIONS, CLASSES, INCREMENT_TIMINGS, ROLLBACKS, QUARANTINE)
     tables = (history, configurations, classes, times, rollbacks, ())
-    return render_nightly("mail", *(HistoryRows.of(own, schema) for own, schema in zip(tables, schemas, strict=True)))
+    return render_nightly("mail", *(rows_of(schema, own) for own, schema in zip(tables, schemas, strict=True)))
 
 
 def test_the_difference_has_its_interval() -> None:
