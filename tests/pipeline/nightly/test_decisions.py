@@ -428,6 +428,21 @@ def test_increments_that_cannot_be_rolled_back_to(run: RunFile, tmp_path: Path) 
     assert not fresh.out.exists()
 
 
+def test_a_run_keeps_the_models_that_its_file_says(run: RunFile) -> None:
+    def models() -> list[int]:
+        return sorted(int(path.name) for path in (run.out / "models").iterdir())
+
+    roll_back(run, 1)
+    (run.out / "models" / "00000003").mkdir()  # left by a run that was killed
+    for keep, increment, kept in ((None, 4, [1, 2, 4]), (1, 5, [5]), (2, 6, [5, 6])):
+        run = run.model_copy(update={"nightly": run.nightly.model_copy(update={"keep_models": keep})})
+        arrive(run.out.parent, increment, to="later")
+        assert run_nightly(run).increments[0]["promoted"]
+        assert models() == kept
+    with raises_code("missing-model", "increment 2 is missing", kind=StorageError):
+        roll_back(run, 2)
+
+
 @pytest.mark.parametrize("at", range(1, 7))
 def test_a_full_disk_between_two_writes(run: RunFile, monkeypatch: pytest.MonkeyPatch, at: int) -> None:
     """At every sync of the three files: the same command again leaves what an undisturbed one does."""
