@@ -4,7 +4,7 @@ import os
 import platform
 import sys
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from http.client import HTTPException
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
@@ -34,7 +34,7 @@ from sparseoco.store.shards import Store
 from sparseoco.text.formats import FOLDERS, TABLES
 from sparseoco.text.ingest import find_new
 from sparseoco.text.options import TextOptions
-from sparseoco.text.sources import Source, find_sources
+from sparseoco.text.sources import find_sources
 from sparseoco.text.streams import first_bytes
 from sparseoco.text.table_files import open_table
 from sparseoco.training.columns import padded
@@ -187,17 +187,26 @@ def prefect() -> Iterator[Finding]:
 LARGE_BYTES = 1 << 30  # of a compressed file, which is not cut before it is read
 
 
-def check_inputs(subject: str, inputs: Sequence[str], options: TextOptions) -> Iterator[Finding]:
-    """Whether the inputs exist and can be read."""
-    yield from _readable(subject, find_sources(list(inputs), options), options)
-
-
-def check_new_inputs(run: RunFile) -> Iterator[Finding]:
+def check_inputs(run: RunFile) -> Iterator[Finding]:
     """Whether the raw text of a run can be read, and how many of its files are new if some are already ingested."""
     options, store = text_options(run), Store.find(run.store)
     sources = find_sources(list(run.ingest.inputs), options, may_be_empty=is_nightly(run))
     new, _ = find_new(list(run.ingest.inputs), run.store, options, store)
-    yield from _readable("inputs", sources, options, "" if store is None else f", {len(new):,} of them new")
+    for source in sources:
+        if source.format in TABLES:
+            open_table(source.absolute, source.format, source.key, source.pin)
+        elif source.format not in FOLDERS:
+            first_bytes(source.path, source.compression, 1, options.encoding)
+    more = "" if store is None else f", {len(new):,} of them new"
+    size = f"{plural(len(sources), 'source')}, {format_bytes(sum(source.bytes for source in sources))}{more}"
+    yield ok("inputs", f"{size}, all can be opened." if sources else "There are no new files.")
+    for source in sources:
+        if source.compression is not None and source.bytes > LARGE_BYTES:
+            yield warning(
+                "inputs",
+                f"{source.path} is one compressed file of {format_bytes(source.bytes)}, which only one worker "
+                "reads from beginning to end: use several files, or leave it uncompressed.",
+            )
 
 
 def text_options(run: RunFile) -> TextOptions:
@@ -208,23 +217,6 @@ def text_options(run: RunFile) -> TextOptions:
 def is_nightly(run: RunFile) -> bool:
     """Whether the folder has nightly increments: then files may be deleted once they are ingested."""
     return bool(read_history(run.out, "history"))
-
-
-def _readable(subject: str, sources: list[Source], options: TextOptions, more: str = "") -> Iterator[Finding]:
-    for source in sources:
-        if source.format in TABLES:
-            open_table(source.absolute, source.format, source.key, source.pin)
-        elif source.format not in FOLDERS:
-            first_bytes(source.path, source.compression, 1, options.encoding)
-    size = f"{plural(len(sources), 'source')}, {format_bytes(sum(source.bytes for source in sources))}{more}"
-    yield ok(subject, f"{size}, all can be opened." if sources else "There are no new files.")
-    for source in sources:
-        if source.compression is not None and source.bytes > LARGE_BYTES:
-            yield warning(
-                subject,
-                f"{source.path} is one compressed file of {format_bytes(source.bytes)}, which only one worker "
-                "reads from beginning to end: use several files, or leave it uncompressed.",
-            )
 
 
 def check_folder(subject: str, folder: Location) -> Iterator[Finding]:

@@ -14,7 +14,6 @@ from sparseoco.ops.checks import (
     check_folder,
     check_inputs,
     check_machine,
-    check_new_inputs,
     cluster_shape,
     error,
     is_nightly,
@@ -76,10 +75,7 @@ def _all(run_file: Location | None, cluster_file: Location | None) -> Iterator[F
 
 def check_run(run: RunFile) -> Iterator[Finding]:
     """All checks of a run, the fastest first."""
-    yield from run_check("inputs", lambda: check_new_inputs(run))
-    if run.evaluate.inputs is not None:
-        inputs = run.evaluate.inputs
-        yield from run_check("evaluate", lambda: check_inputs("evaluate", inputs, run.ingest.text))
+    yield from run_check("inputs", lambda: check_inputs(run))
     yield from run_check("out", lambda: check_folder("out", run.out))
     if run.ingest.store is not None:
         yield from run_check("store", lambda: check_folder("store", run.store))
