@@ -61,9 +61,9 @@ def print_comparison(found: "ModelComparison") -> None:
     """Print what changed between two models."""
     from sparseoco.training.metrics import trained_on_sentence
 
-    rows = [
-        (name, *map(integer, counts))
-        for name, counts in (("features used", found.features), ("nonzero weights", found.weights))
+    rows: list[tuple[str, ...]] = [
+        ("features used", *map(integer, found.features)),
+        ("nonzero weights", *map(integer, found.weights)),
     ]
     for row in found.evaluations:
         if row.name == "rows":
@@ -83,17 +83,11 @@ def print_comparison(found: "ModelComparison") -> None:
         print_line()
         changes = [(option.name, _short(option.first), _short(option.second)) for option in found.options]
         print_table(("option", "first", "second"), changes)
-    for title, weights in (
-        ("gained", found.gained),
-        ("lost", found.lost),
-        ("changed most", found.changed),
-    ):
+    for title, weights in (("gained", found.gained), ("lost", found.lost), ("changed most", found.changed)):
         if weights:
             print_line()
-            rows = [
-                (row.feature, row.of, _weight(row.first), _weight(row.second), signed(row.change)) for row in weights
-            ]
-            print_table((title, "class", "first", "second", "change"), rows, numbers=3)
+            changed = [(w.feature, w.of, _weight(w.first), _weight(w.second), signed(w.change)) for w in weights]
+            print_table((title, "class", "first", "second", "change"), changed, numbers=3)
 
 
 def _weight(value: float) -> str:
