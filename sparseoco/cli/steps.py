@@ -347,7 +347,7 @@ def optimum(
 
     with progress_bars() as progress:
         folder = comparators.optimum(store, out, options, cluster, progress=progress)
-    rows, table = read_parquet_file(folder / "optimum.parquet").to_pylist(), []
+    rows, table = read_parquet_file(folder / "optimum.parquet").to_pylist(), list[tuple[str, ...]]()
     for row in rows:
         reached = f"{row['objective']:.9g}", f"{row['gap']:.2g}", f"{row['relative_gap']:.1e}"
         table.append((f"{row['alpha']:g}", row["class"], *reached, f"{row['passes']:,}", f"{row['nonzeros']:,}"))
@@ -392,7 +392,7 @@ def regret(
     with progress_bars() as progress:
         folder = comparators.regret(run, cluster, numbers=configuration, store_folder=store, progress=progress, **given)
         page = write_report(run)
-    rows = []
+    rows = list[tuple[Any, ...]]()
     for end in read_parquet_file(folder / "slopes.parquet").to_pylist():
         figures = f"{end['status']}: {end['reason']}", "", "", ""
         if end["regret"] is not None:

@@ -121,11 +121,12 @@ def field_names(source: Source, options: TextOptions) -> tuple[str, ...]:
 
 
 def codec(source: Source) -> str:
-    """The encoding that is detected at the beginning of a file; UTF-8 of those that have none."""
+    """The encoding that is detected at the beginning of a file; UTF-8 of tables."""
+    if source.format in TABLES:
+        return UTF8
     reader = SplitReader(0, source, TextOptions(encoding=AUTO), SPLIT_BYTES)
     next(iter(reader), None)
-    close_tables()
-    return reader.codec or UTF8
+    return reader.codec
 
 
 def sample_fields(sources: Sequence[Source], names: Sequence[str], options: TextOptions) -> list[FieldSample]:
