@@ -101,8 +101,10 @@ def check_machine() -> Iterator[Finding]:
 
 def installed() -> Iterator[Finding]:
     """Whether the installed packages meet the requirements; of those of extras the ones that fail late."""
-    found = 0
-    for wanted in map(Requirement, requires("sparseoco") or ()):
+    found, every = 0, [Requirement(line) for line in requires("sparseoco") or ()]
+    for wanted in {
+        (each.name, str(each.specifier)): each for each in reversed(every)
+    }.values():  # several extras name it
         here, consequence = _version(wanted.name), CONSEQUENCES.get(wanted.name.lower())
         if (
             wanted.marker is not None

@@ -491,6 +491,6 @@ def test_the_page(tmp_path: Path) -> None:
     assert page is not None
     text = page.read_text()
     assert "The model of increment" in text
-    assert set(figures(text)) == {"errors", "mix", "unknown", "recall", "precision"}
+    assert set(figures(text)) == {"errors", "recall"}
     assert "://" not in text
     assert len(rows_of(tmp_path / "run", "history-timings")) == 2
