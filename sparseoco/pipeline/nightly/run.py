@@ -336,7 +336,9 @@ def _decide(
             decision = Decision(False, str(error))
         else:
             block = Block.of(chain.setting(version), [candidate.configuration])
-            options = chain.checkpoints, _paired_metric(metric, manifest), run.nightly.confidence
+            if metric == "loss":  # that of the two models may differ
+                metric = "log_loss" if manifest.labels.classes else "rmse"
+            options = chain.checkpoints, metric, run.nightly.confidence
             comparison = compare_increment(client, block, run.store, model, *options)
             classes = comparison.classes
             decision = decide(
@@ -375,27 +377,17 @@ def _counts(manifest: Manifest, previous: Manifest | None, evaluation: Increment
     return row
 
 
-CANDIDATE = ("configuration", "algorithm", "parameters", *Weighting.model_fields)
-"""Columns of the history that identify the candidate."""
-
-
 def _candidate_columns(candidate: WindowCandidate, comparison: Comparison) -> Row:
     own = candidate.row
     compared = ("metric", "value", "deployed_value", "difference", "low", "high")
-    return {name: own[name] for name in (*CANDIDATE, "nonzeros")} | {
+    identity = ("configuration", "algorithm", "parameters", *Weighting.model_fields)
+    return {name: own[name] for name in (*identity, "nonzeros")} | {
         "window": candidate.window,
         "window_error": candidate.window_error,
         "error": own["progressive_error"],
         "loss": own["progressive_loss"],
         **{name: getattr(comparison, name) for name in compared},
     }
-
-
-def _paired_metric(metric: str, manifest: Manifest) -> str:
-    """The metric by which two models are compared: their losses may differ, so log loss or, of numbers, RMSE for it."""
-    if metric != "loss":
-        return metric
-    return "log_loss" if manifest.labels.classes else "rmse"
 
 
 def _class_rows(manifest: Manifest, previous: Manifest | None, measured: Sequence[Row]) -> list[Row]:
