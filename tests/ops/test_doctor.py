@@ -18,7 +18,7 @@ from sparseoco.search import packing
 from sparseoco.storage.locks import exclusive_lock
 from sparseoco.store.shards import Store
 from sparseoco.text import readers as preview
-from sparseoco.training.block import search_settings
+from sparseoco.training.block import Block, search_settings
 from tests.support.commands import Cli
 from tests.support.http_servers import answering
 from tests.support.searches import plain_search
@@ -53,20 +53,7 @@ def test_the_memory_is_that_of_the_blocks_that_packing_makes(tmp_path: Path) -> 
     options = plain_search(algorithms={"rda": {"gamma": [1.0, 2.0], "lam": [1e-3]}}, folds=3, epochs=2)
     capacity = packing.capacity_per_task(1, 1 << 30, 1, options, store)
     needed = doctor_run.process_memory(options, store, capacity, threads=1)
-    (block,) = {
-        len(job.block.configurations): job.block
-        for job in packing.pack(
-            [
-                (each, setting, (), None)
-                for setting in search_settings(options, store)
-                for each in options.configurations()
-            ],
-            options,
-            store,
-            capacity,
-            resumable=False,
-        )
-    }.values()
+    block = Block.of(search_settings(options, store)[0], options.configurations())  # of every fold
     own = packing.state_bytes(block, store) + packing.evaluation_bytes(block, 3, store)
     shared = packing.PROCESS_BYTES + packing.corpus_bytes(store)
     assert needed == shared + own + packing.CHUNK_BYTES + packing.FEATURE_BYTES * store.n_features
