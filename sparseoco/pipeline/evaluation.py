@@ -60,7 +60,7 @@ def predict(model: Model, batches: Batches, out: TextIO, *, margins: bool, proba
         rows = values if margins else np.empty((len(values), 0))
         if proba:
             rows = np.concatenate([rows, model.probabilities(values)], axis=1)
-        names = [()] * len(values) if ids is None else [(tsv_field(name),) for name in ids]
+        names: list[tuple[str, ...]] = [(tsv_field(name),) for name in ids] if ids is not None else [()] * len(values)
         for name, label, row in zip(names, model.decide(values), rows, strict=True):
             shown = tsv_list(label) if isinstance(label, list) else tsv_field(str(label))
             out.write("\t".join([*name, shown, *(f"{value:.6g}" for value in row)]) + "\n")

@@ -180,9 +180,9 @@ def _since(deployed: Deployed | None, timings: Sequence[Row]) -> datetime | None
     """When the deployed model was deployed."""
     if deployed is None:
         return None
-    if deployed.rollback is not None:
-        return deployed.rollback["time"]
-    return next((row["ended"] for row in timings if row["increment"] == deployed.increment), None)
+    ended = (row["ended"] for row in timings if row["increment"] == deployed.increment)
+    since: datetime | None = next(ended, None) if deployed.rollback is None else deployed.rollback["time"]
+    return since
 
 
 def _rank(row: Row) -> tuple[bool, float, int]:

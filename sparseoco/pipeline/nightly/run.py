@@ -246,9 +246,7 @@ def _ingest(
             log_event("nightly", "file left out", level=WARNING, file=source.path, code=error.code, reason=reason)
 
 
-def _learn(
-    run: RunFile, client: Client, store: Store, deadline: float | None, progress: ProgressCallback
-) -> Sequence[Row]:
+def _learn(run: RunFile, client: Client, store: Store, deadline: float | None, progress: ProgressCallback) -> list[Row]:
     """Learn what is missing of all increments and decide the new ones; returns the history."""
     history, last = read_history(run.out, "history"), store.manifest.version
     run = run.model_copy(update={"search": resolve(run.search, store)})
