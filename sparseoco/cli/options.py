@@ -41,9 +41,9 @@ def _corpora() -> Iterable[str]:
 
 COMPLETERS: dict[str, Callable[[], Iterable[str]]] = {
     "algorithm": lambda: ("auto", *algorithm_names()),
-    "algorithms": algorithm_names,
+    "algorithms": lambda: algorithm_names(),
     "corpus": _corpora,
-    "learner": algorithm_names,
+    "learner": lambda: algorithm_names(),
     "loss": lambda: ("auto", *LOSS_NAMES),
     "metric": lambda: METRICS,
     "paper": lambda: PAPERS,
@@ -54,7 +54,7 @@ COMPLETERS: dict[str, Callable[[], Iterable[str]]] = {
     "norm": lambda: ("none", "l2"),
     "tf": lambda: ("count", "binary", "log"),
 }
-"""Values by the name of the field or parameter."""
+"""Values, by the name of the field or parameter: functions without parameters, which Typer would fill in."""
 
 
 # ----------------------------------------------------------------------------------------------------------------------
