@@ -13,7 +13,11 @@ from typing import Any
 
 from sparseoco.core.error_codes import GROUPS, error_entries
 from sparseoco.learners import ALGORITHMS
-from sparseoco.pipeline.run_file_schema import parameter_value, run_file_schema, table_parameters
+from sparseoco.learners.contract import Algorithm
+from sparseoco.learners.parameters import Parameter, fraction, nonnegative, positive, positive_int
+from sparseoco.learners.penalties import find_penalty
+from sparseoco.pipeline.run_file import run_file_schema
+from sparseoco.training.options import MAX_PARTS, PARTS
 
 REFERENCE = Path(__file__).parent / "reference"
 Schema = dict[str, Any]
@@ -37,6 +41,18 @@ SECTIONS = {
 """The tables of a run file by their definition in the schema, in the order of the page."""
 INLINE = ("AtMost", "ThresholdRule", "Relative")
 """Definitions that are explained where they are used."""
+ELSEWHERE = {"search": ("features",), "ingest": ("holdout",)}
+"""Options that a run file sets in a table of its own: [features], and holdout in [evaluate]."""
+VALUES: dict[Callable[..., Any], str] = {
+    positive: "number, above 0",
+    nonnegative: "number, at least 0",
+    positive_int: "whole number, at least 1",
+    fraction: "number, at least 0 and below 1",
+}
+"""What the checks of parameters allow; of others, any number or text."""
+PARTS_PARAMETER = Parameter(
+    PARTS, 1, f"parts of an epoch that are learned in parallel and averaged, at most {MAX_PARTS:,}", positive_int
+)
 RUN_FILE = """\
 # Run file
 
@@ -63,7 +79,8 @@ inputs = ["reviews.jsonl.gz"]
 ```
 
 `taplo lint reviews.toml` checks it on the command line. What holds only of several keys together (`keep_top` and
-`keep_above`, say) is checked by `sparseoco doctor reviews.toml` and by every command that reads the file.
+`keep_above`, say), and the parameters of learners, are checked by `sparseoco doctor reviews.toml` and by every command
+that reads the file.
 
 In the types below, *text* is a string in quotes, *not set* means that the description states what applies, and a
 number of bytes may be written as text with a unit (`"2GB"`, `"256MiB"`) where the type is *whole number or text*.
@@ -120,9 +137,9 @@ that does not exist, has no code: its message comes with the usage of the comman
 
 def run_file_page() -> str:
     """The keys of a run file."""
-    schema = run_file_schema()
-    tables = definitions()
-    top = {key: each for key, each in schema["properties"].items() if key in ("name", "out", "cluster")}
+    schema, tables = plain(run_file_schema()), definitions()
+    top = {key: schema["properties"][key] for key in ("name", "out", "cluster")}
+    del top["name"]["default"], top["cluster"]["default"]  # the name of the file; that of every key of the table
     blocks, heading = [RUN_FILE, *_keys("", {"properties": top})], ""
     for name, section in SECTIONS.items():
         table = tables[name]
@@ -145,13 +162,31 @@ def run_file_page() -> str:
 @cache
 def definitions() -> Schema:
     """The definitions of the schema, by name."""
-    tables: Schema = run_file_schema()["$defs"]
+    tables: Schema = plain(run_file_schema())["$defs"]
     return tables
+
+
+def plain(schema: Any) -> Any:
+    """A schema without null, which TOML does not have, and without defaults that say nothing."""
+    if isinstance(schema, list):
+        return [plain(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    silent = "default" in schema and (schema["default"] is None or "$ref" in schema)
+    found = {key: plain(value) for key, value in schema.items() if not (key == "default" and silent)}
+    if "enum" in found:
+        found["enum"] = [value for value in found["enum"] if value is not None]
+    forms = [form for form in found.pop("anyOf", ()) if form != {"type": "null"}]
+    if len(forms) == 1:
+        return forms[0] | found
+    return found | ({"anyOf": forms} if forms else {})
 
 
 def _keys(section: str, table: Schema) -> Iterator[str]:
     required = table.get("required", ())
     for key, each in sorted(table["properties"].items(), key=lambda item: item[0] not in required):
+        if key in ELSEWHERE.get(section, ()):
+            continue
         path = f"{section}.{key}".removeprefix(".")
         yield f"### `{path}` {{ #{path} }}\n"
         yield f"{_sentence(each['description'])}\n"
@@ -188,9 +223,19 @@ def _algorithm_tables() -> Iterator[str]:
         for each in table_parameters(algorithm):
             values = ", ".join(_code(toml(value)) for value in each.grid)
             meaning = each.meaning.replace("|", "\\|")
-            value = kind(parameter_value(each))
+            choices = " or ".join(_code(toml(value)) for value in each.choices)
+            value = choices or VALUES.get(each.check, "number or text")
             yield f"| `{each.name}` | {value} | {_code(toml(each.default))} | {values} | {meaning} |"
         yield ""
+
+
+def table_parameters(algorithm: Algorithm) -> list[Parameter]:
+    """The parameters of a learner under any of its penalties, and `PARTS` if it can be learned in parts."""
+    penalties = [algorithm.under(find_penalty(name)) for name in algorithm.penalties]
+    found = {each.name: each for each in algorithm.parameters}
+    found |= {each.name: each for under in penalties for each in under.parameters if each.name not in found}
+    divisible = algorithm.online and not algorithm.touches_all_features
+    return [*found.values(), *([PARTS_PARAMETER] if divisible else [])]
 
 
 def kind(schema: Schema) -> str:
@@ -216,6 +261,8 @@ def kind(schema: Schema) -> str:
     if schema["type"] == "object":
         if "properties" in schema:
             return f"table with {' or '.join(map(_code, schema['properties']))}"
+        if "additionalProperties" not in schema:
+            return "table"
         return f"table of {kind(schema['additionalProperties'])} by name"
     words = {"string": "text", "integer": "whole number", "number": "number", "boolean": "`true` or `false`"}
     return words[schema["type"]] + _bounds(schema)

@@ -1,8 +1,6 @@
 """The ingest of a run file as a flow of its own: converts raw text to shards.
 
 python -m sparseoco.flows.ingest RUN_FILE
-
-python -m sparseoco.flows.ingest serve --cron "0 2 * * *" RUN_FILE
 """
 
 from .command import start

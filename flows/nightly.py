@@ -2,8 +2,6 @@
 
 python -m sparseoco.flows.nightly RUN_FILE
 
-python -m sparseoco.flows.nightly serve --cron "0 2 * * *" RUN_FILE
-
 `sparseoco nightly RUN_FILE` does the same without Prefect. The flow's parameter `rollback` is the increment whose
 model to deploy again, as in `sparseoco nightly RUN_FILE --rollback INCREMENT`.
 """
@@ -13,7 +11,7 @@ from typing import Literal
 
 from prefect import get_run_logger
 from prefect import task as prefect_task
-from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
+from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
 
 from sparseoco.pipeline.nightly import (
@@ -25,6 +23,7 @@ from sparseoco.pipeline.nightly import (
     run_nightly,
 )
 from sparseoco.pipeline.run_file import RunFile
+from sparseoco.report import plain
 from sparseoco.storage.locations import Location
 
 from .command import start
@@ -44,12 +43,12 @@ def _run(run: RunFile, rollback: int | None) -> Location | None:
 
 @prefect_task(name="publish-increments", cache_policy=NO_CACHE)
 def publish_increments(run: RunFile) -> None:
-    """Publish the newest increment, the table of increments and a link to the page as Prefect artifacts."""
+    """Publish the newest increment, with the place of the page, and the table of increments as Prefect artifacts."""
     key = artifact_key(run)
-    create_markdown_artifact(nightly_markdown(run.out, run.name), key=f"{key}-nightly", description=run.name)
+    page = f"Page: {plain((run.out.absolute() / 'nightly.html').as_uri())}"
+    newest = f"{nightly_markdown(run.out, run.name)}\n{page}\n"
+    create_markdown_artifact(newest, key=f"{key}-nightly", description=run.name)
     create_table_artifact(increments_table(run.out), key=f"{key}-increments", description=run.name)
-    page = run.out.resolve() / "nightly.html"
-    create_link_artifact(page.as_uri(), "nightly.html", key=f"{key}-nightly-page", description=run.name)
 
 
 @run_flow("nightly")

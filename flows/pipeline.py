@@ -2,15 +2,13 @@
 
     python -m sparseoco.flows.pipeline RUN_FILE
 
-    python -m sparseoco.flows.pipeline serve --cron "0 2 * * *" RUN_FILE
-
 `sparseoco run RUN_FILE` runs the same steps without Prefect.
 """
 
 from sparseoco.pipeline.steps import one_cluster
 
 from .command import start
-from .steps import TASKS, publish, publish_scores, read_run, run_flow
+from .steps import TASKS, publish, read_run, run_flow
 
 
 @run_flow("pipeline")
@@ -22,8 +20,6 @@ def pipeline(run_file: str) -> str:
             if name != "score" or run.score is not None:
                 page = step(run)
     publish(run)
-    if run.score is not None:
-        publish_scores(run)
     return str(page)
 
 

@@ -1,8 +1,6 @@
 """The report of a run file as a flow of its own: writes the page and publishes Prefect artifacts.
 
 python -m sparseoco.flows.report RUN_FILE
-
-python -m sparseoco.flows.report serve --cron "0 2 * * *" RUN_FILE
 """
 
 from .command import start

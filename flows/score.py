@@ -1,14 +1,12 @@
 """The scoring of a run file as a flow of its own: the model of the run on the corpus of `[score]`.
 
 python -m sparseoco.flows.score RUN_FILE
-
-python -m sparseoco.flows.score serve --cron "0 2 * * *" RUN_FILE
 """
 
 from sparseoco.core.errors import InputError
 
 from .command import start
-from .steps import TASKS, publish_scores, read_run, run_flow
+from .steps import TASKS, read_run, run_flow
 
 
 @run_flow("score")
@@ -18,7 +16,6 @@ def score(run_file: str) -> None:
     if run.score is None:
         raise InputError(f"{run_file} has no table [score].", code="missing-option")
     TASKS["score"](run)
-    publish_scores(run)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,6 @@
 """The search of a run file as a flow of its own: cross-validates every configuration.
 
 python -m sparseoco.flows.search RUN_FILE
-
-python -m sparseoco.flows.search serve --cron "0 2 * * *" RUN_FILE
 """
 
 from .command import start

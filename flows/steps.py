@@ -1,43 +1,36 @@
-"""The steps of a run as Prefect tasks, and their artifacts."""
+"""The steps of a run as Prefect tasks, their artifacts, and errors as messages of states."""
 
+import logging
 import re
 from collections.abc import Callable
-from functools import cache
+from functools import cache, wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar, cast
 
 from prefect import Flow, Task, flow, get_run_logger, task
-from prefect.artifacts import create_link_artifact, create_markdown_artifact
+from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.runtime import flow_run
 from prefect.settings import get_current_settings
+from prefect.states import Failed
 
 from sparseoco.core.errors import InputError, SparseocoError
 from sparseoco.core.signals import kill_after
 from sparseoco.pipeline import steps as run_steps
 from sparseoco.pipeline.run_file import RunFile, keys_in_errors, load_run_file
-from sparseoco.report import summary_markdown
+from sparseoco.report import plain, summary_markdown
 from sparseoco.storage.locations import Location, location
 
 from . import BY_HAND
-from .ending import P, R, fails_with_message
 
+P = ParamSpec("P")
+R = TypeVar("R")
 Step = Callable[[RunFile], Location | None]
 
 GRACE_SECONDS = 2.5  # Prefect polls every three
 _settings = get_current_settings().tasks
 RETRIES = _settings.default_retries if "default_retries" in _settings.model_fields_set else 1
 RETRY_SECONDS: Any = _settings.default_retry_delay_seconds or 5
-SCORES_PAGE = "scores.html"
-RESULTS = {
-    "report": "report/report.html",
-    "leaderboard-parquet": "report/leaderboard.parquet",
-    "metrics": "search/metrics.parquet",
-    "curves": "search/curves.parquet",
-    "feature-survival": "search/feature_survival.parquet",
-    "weights": "model/weights.parquet",
-    "evaluation": "evaluation.json",
-}
 
 
 def read_run(run_file: str) -> RunFile:
@@ -53,6 +46,31 @@ def run_name() -> str:
     except SparseocoError:  # the run itself reports it
         name = Path(file).stem
     return f"{name} {flow_run.scheduled_start_time:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def fails_with_message(function: Callable[P, R]) -> Callable[P, R]:
+    """The function of a flow or task; its run fails with the message and code of a `SparseocoError` it raises."""
+
+    @wraps(function)
+    def call(*arguments: P.args, **options: P.kwargs) -> R:
+        try:
+            return function(*arguments, **options)
+        except SparseocoError as error:
+            return cast(R, Failed(data=error, message=f"{error} [{error.code}]"))
+
+    return call
+
+
+def _without_traceback(record: logging.LogRecord) -> bool:
+    """Leave out what Prefect logs of a `SparseocoError` besides the states of runs: its traceback."""
+    error = record.exc_info[1] if record.exc_info else None
+    if error is None:
+        record.exc_info = None  # of a state that was returned, there is none
+    return not isinstance(error, SparseocoError)
+
+
+for _name in ("prefect.flow_runs", "prefect.task_runs", "prefect.engine"):
+    logging.getLogger(_name).addFilter(_without_traceback)
 
 
 def run_flow(name: str) -> Callable[[Callable[P, R]], Flow[P, R]]:
@@ -106,18 +124,7 @@ def artifact_key(run: RunFile) -> str:
 
 @task(name="publish", cache_policy=NO_CACHE)
 def publish(run: RunFile) -> None:
-    """Publish the report's summary and links to the files as Prefect artifacts."""
+    """Publish the report's summary, with the place of its files, as a Prefect artifact."""
     key = artifact_key(run)
-    create_markdown_artifact(summary_markdown(run.out), key=f"{key}-summary", description=run.name)
-    for name, file in RESULTS.items():
-        path = run.out.absolute() / file
-        if path.exists():
-            create_link_artifact(path.as_uri(), file, key=f"{key}-{name}", description=run.name)
-
-
-@task(name="publish-scores", cache_policy=NO_CACHE)
-def publish_scores(run: RunFile) -> None:
-    """Publish a link to the page of the scores as a Prefect artifact."""
-    page = run.scores.absolute() / SCORES_PAGE
-    if page.exists():
-        create_link_artifact(page.as_uri(), SCORES_PAGE, key=f"{artifact_key(run)}-scores", description=run.name)
+    summary = f"{summary_markdown(run.out)}\nFiles: {plain(run.out.absolute().as_uri())}\n"
+    create_markdown_artifact(summary, key=f"{key}-summary", description=run.name)

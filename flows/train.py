@@ -1,8 +1,6 @@
 """The training of a run file as a flow of its own: the selected configuration, on all the data.
 
 python -m sparseoco.flows.train RUN_FILE
-
-python -m sparseoco.flows.train serve --cron "0 2 * * *" RUN_FILE
 """
 
 from .command import start

@@ -7,7 +7,7 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -81,31 +81,30 @@ def spelled(text: str) -> str:
     return name_keys(text)
 
 
-def cell(text: str, style: str = "") -> Text:
-    """A name as a cell of a table."""
-    return Text(printable(text), style)
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, numbers: int = 0) -> None:
+    """Print a table whose last columns, so many, are numbers."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for index, name in enumerate(columns):
+        table.add_column(name, justify="right" if index >= len(columns) - numbers else "left")
+    for row in rows:
+        table.add_row(*(Text(printable(str(value))) for value in row))
+    output.print(table)
 
 
 @contextmanager
 def progress_bars() -> Iterator[ProgressCallback]:
-    """A callback (step, done, total) that draws a bar for each step on a terminal, with its rate and the time left;
+    """A callback (step, done, total) that draws a bar for each step on a terminal, with the time left;
     elsewhere, also if TERM is dumb, it prints a line with the time left now and then, the first after `FIRST_LINE`
     seconds."""
     if not errors.is_terminal or errors.is_dumb_terminal:
         yield ProgressLines(print_error)
         return
-    from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-    class Rate(ProgressColumn):
-        """The speed of a step, in per cent of its work per second or minute."""
-
-        def render(self, task: Task) -> Text:
-            """The speed, as soon as it is known."""
-            return Text(rate(task.finished_speed or task.speed, task.total), "progress.data.speed")
-
-    done = TextColumn("{task.percentage:>3.0f} %")
     left = TimeRemainingColumn(elapsed_when_finished=True)
-    columns = (TextColumn("{task.description:<12}"), BarColumn(), done, Rate(), left)
+    columns = (TextColumn("{task.description:<12}"), BarColumn(), TaskProgressColumn(), left)
     with Progress(*columns, console=errors, transient=True) as progress:
         tasks: dict[str, TaskID] = {}
 
@@ -115,18 +114,6 @@ def progress_bars() -> Iterator[ProgressCallback]:
             progress.update(tasks[step], completed=done, total=total)
 
         yield report
-
-
-def rate(units: float | None, total: float | None) -> str:
-    """A speed in units a second, as a share of their total.
-
-    >>> rate(25.0, 1000), rate(0.5, 1000), rate(None, 1000)
-    ('2.5 %/s', '3.0 %/min', '')
-    """
-    if not units or not total:
-        return ""
-    share = 100 * units / total
-    return f"{share:.1f} %/s" if share >= 1 else f"{60 * share:.1f} %/min"
 
 
 class ProgressLines:

@@ -5,10 +5,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from sparseoco.cli.app import START, command
-from sparseoco.cli.console import cell, names_of_keys, output, print_line, print_next, progress_bars
+from sparseoco.cli.console import names_of_keys, print_line, print_next, print_table, progress_bars
 from sparseoco.cli.options import Count, size_in_bytes
 from sparseoco.core.errors import InputError
 from sparseoco.storage.locations import Location
@@ -107,10 +106,8 @@ def fetch(
     if corpus is None:
         if local is not None:
             raise InputError("--from is a copy of a corpus: name it too.", code="unsupported-combination")
-        table = Table("name", "title", "licence")
-        for entry in corpora.list_cards():
-            table.add_row(*map(cell, (entry.name, entry.title, entry.licence)))
-        output.print(table)
+        cards = corpora.list_cards()
+        print_table(("name", "title", "licence"), [(card.name, card.title, card.licence) for card in cards])
         return
     with progress_bars() as progress:
         fetched = corpora.fetch(corpus, out, local=local, progress=progress)

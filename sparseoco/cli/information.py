@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 
 from sparseoco.cli.app import ANALYSIS, INFORMATION, RUNS, START, command
-from sparseoco.cli.console import cell, output, print_line, print_next, progress_bars
+from sparseoco.cli.console import output, print_line, print_next, print_table, progress_bars
 from sparseoco.cli.options import ClusterFile, Count, stated
 from sparseoco.core.error_codes import GROUPS, error_entries
 from sparseoco.core.errors import InputError
-from sparseoco.core.formatting import did_you_mean, duration, not_one_of, plural
+from sparseoco.core.formatting import did_you_mean, duration, not_one_of
 from sparseoco.papers import PAPERS
 from sparseoco.storage.locations import Location
 
@@ -104,7 +103,7 @@ def _print_algorithm(algorithm: "Algorithm") -> None:
 
 @command(RUNS)
 def doctor(file: Location | None = None, *, cluster_file: ClusterFile = None, as_json: bool = False) -> None:
-    """Check whether a run would succeed here, and estimate its memory and duration.
+    """Check whether a run would succeed here, and how much memory it takes.
 
     Problems are listed first; the exit code is 1 if there are any.
 
@@ -136,8 +135,7 @@ def status(
 ) -> None:
     """Show the progress of a run, read from its files: steps, cells, the best so far, running processes.
 
-    It never changes the run, and works from any machine that reads its folder. The last line says what the command
-    that wrote the run would do if it were run again.
+    It never changes the run, and works from any machine that reads its folder.
 
     Example: sparseoco status reviews
 
@@ -184,38 +182,6 @@ def _print_status(found: "Status") -> None:
             print_line(line)
     for error in found.errors:
         print_line(f"failed: {error}")
-    print_line(found.rerun)
-
-
-@command(RUNS)
-def clean(run: Location, *, keep_models: Count = None, dry_run: bool = False) -> None:
-    """Remove what no later run, rollback or report needs, and print how much it was.
-
-    That is: models beyond **--keep-models**, measurements of decided increments, results of other settings than those
-    in run.json, data files that no manifest lists, and staging files of an earlier boot.
-
-    Example: sparseoco clean reviews --dry-run
-
-    Parameters
-    ----------
-    run : RUN
-        Folder of a run, of nightly runs or of shards.
-    keep_models : N
-        Of nightly runs, keep the models of the last N promotions and the deployed one; by default all.
-    dry_run
-        Print what would be removed, and end.
-    """
-    from dask.utils import format_bytes
-
-    from sparseoco.ops.clean import clean as remove
-
-    removed = remove(run, keep_models=keep_models, dry_run=dry_run)
-    for entry in removed:
-        print_line(f"{entry.kind}: {plural(entry.files, 'file')}, {format_bytes(entry.bytes)}")
-    if not removed:
-        print_line("nothing to remove")
-    elif dry_run:
-        print_line("nothing was removed (--dry-run)")
 
 
 @command(ANALYSIS)
@@ -266,12 +232,8 @@ def reproduce(
 
     with progress_bars() as progress:
         page = run(data, out, **options, progress=progress)
-    table = Table("claim", "where", "holds here")
-    previous = ""
-    for row in read_parquet_file(out / "claims.parquet").to_pylist():
-        table.add_row(cell("" if row["claim"] == previous else row["claim"]), row["where"], row["holds"])
-        previous = row["claim"]
-    output.print(table)
+    claims = read_parquet_file(out / "claims.parquet").to_pylist()
+    print_table(("claim", "where", "holds here"), [(row["claim"], row["where"], row["holds"]) for row in claims])
     print_line(f"report: {page}")
 
 
@@ -317,6 +279,6 @@ def schema() -> None:
 
     Example: sparseoco schema
     """
-    from sparseoco.pipeline.run_file_schema import run_file_schema
+    from sparseoco.pipeline.run_file import run_file_schema
 
     print(json.dumps(run_file_schema(), indent=1, ensure_ascii=False))

@@ -2,13 +2,14 @@
 
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from rich.table import Table
 
 from sparseoco.cli.app import MODELS, STEPS, command
-from sparseoco.cli.console import cell, output, print_error, print_line, progress_bars
+from sparseoco.cli.console import print_error, print_line, print_table, progress_bars
 from sparseoco.cli.options import READING, ClusterFlags, ModelOptions, ReadingFlags
 from sparseoco.core.errors import InputError
 from sparseoco.core.formatting import integer, metric_name, metric_with_error, percent, plural, signed
@@ -19,7 +20,9 @@ from sparseoco.storage.locations import Location
 from sparseoco.text.options import OF_FILES, TextOptions
 
 if TYPE_CHECKING:
-    from sparseoco.pipeline.explanation import Explanation, ModelComparison, WeightChange
+    from sparseoco.pipeline.evaluation import Batches
+    from sparseoco.pipeline.explanation import Explanation, ModelComparison
+    from sparseoco.training.models import Model
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Explanations and comparisons of models, as tables on the terminal.
@@ -27,28 +30,21 @@ if TYPE_CHECKING:
 
 def print_explanation(found: "Explanation") -> None:
     """Print the prediction of a text, and what its terms add to the margin."""
-    head = cell(f"{found.id}: " if found.id else "")
-    head.append(cell(_prediction(found.prediction), "bold"))
-    if found.probability is not None:
-        head.append(cell(f"  (probability of {found.of}: {percent(found.probability)})"))
-    output.print(head)
-    table = Table("term", box=None, pad_edge=False)
-    for name in ("value", "weight", "adds"):
-        table.add_column(name, justify="right")
-    for term in found.terms:
-        numbers = f"{term.value:.4g}", signed(term.weight), _added(term.contribution)
-        table.add_row(cell(term.feature), *numbers, style="" if term.contribution > 0 else "dim")
+    named = f"{found.id}: " if found.id else ""
+    likely = "" if found.probability is None else f"  (probability of {found.of}: {percent(found.probability)})"
+    print_line(f"{named}{_prediction(found.prediction)}{likely}")
+    rows = [(term.feature, f"{term.value:.4g}", signed(term.weight), _added(term.contribution)) for term in found.terms]
     others = found.known - len(found.terms)
     if others > 0:
-        table.add_row(cell(f"{others:,} other terms", "italic"), "", "", _added(found.rest))
+        rows.append((f"{others:,} other terms", "", "", _added(found.rest)))
     if found.intercept:
-        table.add_row(cell("intercept", "italic"), "", "", _added(found.intercept))
+        rows.append(("intercept", "", "", _added(found.intercept)))
     kind = f"margin of {found.of}" + (f" over {found.against}" if found.against else "") if found.of else "prediction"
-    table.add_row(cell(kind, "bold"), "", "", _added(found.margin))
+    rows.append((kind, "", "", _added(found.margin)))
     if found.threshold:
-        table.add_row(cell("threshold"), "", "", _added(found.threshold))
-    output.print(table)
-    output.print()
+        rows.append(("threshold", "", "", _added(found.threshold)))
+    print_table(("term", "value", "weight", "adds"), rows, numbers=3)
+    print_line()
 
 
 def _prediction(value: Any) -> str:
@@ -65,48 +61,37 @@ def print_comparison(found: "ModelComparison") -> None:
     """Print what changed between two models."""
     from sparseoco.training.metrics import trained_on_sentence
 
-    table = Table("", "first", "second", "in both", box=None, pad_edge=False)
-    for name, counts in (("features used", found.features), ("nonzero weights", found.weights)):
-        table.add_row(name, *map(integer, counts))
+    rows: list[tuple[str, ...]] = [
+        ("features used", *map(integer, found.features)),
+        ("nonzero weights", *map(integer, found.weights)),
+    ]
     for row in found.evaluations:
-        values = (
-            (integer(value) if row.name == "rows" else metric_with_error(row.name, value, None))
-            for value in (row.first, row.second)
-        )
-        table.add_row("evaluated on" if row.name == "rows" else metric_name(row.name), *values, "")
-    output.print(table)
+        if row.name == "rows":
+            rows.append(("evaluated on", integer(row.first), integer(row.second), ""))
+        else:
+            values = (metric_with_error(row.name, value, None) for value in (row.first, row.second))
+            rows.append((metric_name(row.name), *values, ""))
+    print_table(("", "first", "second", "in both"), rows, numbers=3)
     if found.cosine is not None:
-        output.print(f"cosine of the weights: {found.cosine:.4f}")
+        print_line(f"cosine of the weights: {found.cosine:.4f}")
     if found.evaluations and not found.same_text:
-        output.print("The models were evaluated on different text: give INPUT to evaluate both on the same.")
+        print_line("The models were evaluated on different text: give INPUT to evaluate both on the same.")
     for which, names in zip(("first", "second"), found.trained_on, strict=True):
         if names:
             print_line(f"{which}: {trained_on_sentence(names)}")
     if found.options:
-        table = Table("option", "first", "second", box=None, pad_edge=False)
-        for option in found.options:
-            table.add_row(cell(option.name), cell(_short(option.first)), cell(_short(option.second)))
-        output.print()
-        output.print(table)
-    for title, rows in (
-        ("gained", found.gained),
-        ("lost", found.lost),
-        ("changed most", found.changed),
-        ("intercepts", found.intercepts),
-    ):
-        if rows:
-            output.print()
-            output.print(_weights_table(title, rows))
+        print_line()
+        changes = [(option.name, _short(option.first), _short(option.second)) for option in found.options]
+        print_table(("option", "first", "second"), changes)
+    for title, weights in (("gained", found.gained), ("lost", found.lost), ("changed most", found.changed)):
+        if weights:
+            print_line()
+            changed = [(w.feature, w.of, _weight(w.first), _weight(w.second), signed(w.change)) for w in weights]
+            print_table((title, "class", "first", "second", "change"), changed, numbers=3)
 
 
-def _weights_table(title: str, rows: "list[WeightChange]") -> Any:
-    table = Table(title, "class", box=None, pad_edge=False)
-    for name in ("first", "second", "change"):
-        table.add_column(name, justify="right")
-    for row in rows:
-        weights = ("–" if value == 0 else signed(value) for value in (row.first, row.second))
-        table.add_row(cell(row.feature), cell(row.of), *weights, signed(row.change))
-    return table
+def _weight(value: float) -> str:
+    return "–" if value == 0 else signed(value)
 
 
 def _short(value: Any) -> str:
@@ -146,17 +131,26 @@ def predict(
     proba
         Also print the probability of each class.
     """
-    from sparseoco.cli.summaries import STDIN, checked_lines, print_outcome, with_stdin
-    from sparseoco.pipeline.evaluation import predict_files, predict_lines
+    from sparseoco.pipeline import evaluation
     from sparseoco.training.models import Model
 
     opened = Model(model)
-    if inputs in (None, [STDIN]) and not given:
-        lines = checked_lines(sys.stdin.buffer, opened.text)
-        print_outcome(predict_lines(opened, lines, sys.stdout, margins=margins, proba=proba))
-        return
-    with with_stdin(inputs or [STDIN]) as files:
-        print_outcome(predict_files(opened, files, given, sys.stdout, margins=margins, proba=proba))
+    with _texts(opened, inputs, given) as batches:
+        evaluation.predict(opened, batches, sys.stdout, margins=margins, proba=proba)
+
+
+@contextmanager
+def _texts(model: "Model", inputs: list[str] | None, given: dict[str, Any]) -> "Iterator[Batches]":
+    """Texts to predict: documents of files or, without inputs and options of reading, lines of standard input."""
+    from sparseoco.cli.summaries import STDIN, checked_lines, print_outcome, with_stdin
+    from sparseoco.pipeline.evaluation import text_and_ids
+    from sparseoco.text.readers import ReadOutcome
+
+    outcome = ReadOutcome()
+    with with_stdin([] if inputs in (None, [STDIN]) and not given else inputs or [STDIN]) as files:
+        lines = checked_lines(sys.stdin.buffer, model.text)
+        yield text_and_ids(model, files, given, lines, outcome)
+    print_outcome(outcome)
 
 
 @command(MODELS)
@@ -200,11 +194,11 @@ def evaluate(
         return
     names = ["precision", "recall", "f1", "average_precision", "threshold"]
     names = [name for name in names if name in result["classes"][0]]
-    table = Table("class", "documents", *(metric_name(name) for name in names))
-    for row in result["classes"]:
-        figures = ("–" if row[name] is None else f"{row[name]:.3f}" for name in names)
-        table.add_row(cell(row["name"]), f"{row['rows']:,}", *figures)
-    output.print(table)
+    rows = [
+        (row["name"], f"{row['rows']:,}", *("–" if row[name] is None else f"{row[name]:.3f}" for name in names))
+        for row in result["classes"]
+    ]
+    print_table(("class", "documents", *map(metric_name, names)), rows, numbers=len(names) + 1)
 
 
 @command(MODELS)
@@ -237,27 +231,17 @@ def explain(
     as_json
         Print one JSON object per text.
     """
-    from sparseoco.cli.summaries import STDIN, checked_lines, print_outcome, with_stdin
-    from sparseoco.pipeline.evaluation import document_batches, text_batches
     from sparseoco.pipeline.explanation import Explainer, explain_batches
-    from sparseoco.text.readers import ReadOutcome
     from sparseoco.training.models import Model
 
     opened = Model(model)
     explainer = Explainer(opened, terms=terms, of=of)
-    outcome = ReadOutcome()
-    with with_stdin(inputs or ([STDIN] if given else [])) as files:
-        lines = checked_lines(sys.stdin.buffer, opened.text)
-        batches: Any = ((texts, None) for texts in text_batches(opened, lines, outcome))
-        if files:
-            found = document_batches(opened, files, given, outcome)
-            batches = ((batch, batch.ids.to_pylist()) for batch in found)
+    with _texts(opened, inputs, given) as batches:
         for explanation in explain_batches(explainer, batches, ids or ()):
             if as_json:
                 print(json.dumps(explanation.described, ensure_ascii=False))
             else:
                 print_explanation(explanation)
-    print_outcome(outcome)
 
 
 @command(MODELS)

@@ -33,41 +33,28 @@ if TYPE_CHECKING:
 # Values that the shell completes. Nothing here loads a numerical library: completion must be quick.
 
 
-Completer = Callable[[str], list[str]]
-"""Called with the beginning of a value; gives the values that begin with it."""
-
-
-def one_of(names: Callable[[], Iterable[str]]) -> Completer:
-    """A completer of these names, which are computed when they are needed."""
-
-    def complete(incomplete: str) -> list[str]:
-        return [name for name in names() if name.startswith(incomplete)]
-
-    return complete
-
-
 def _corpora() -> Iterable[str]:
     from sparseoco.datasets.corpora import card_files
 
     return (path.stem for path in card_files())
 
 
-COMPLETERS: dict[str, Completer] = {
-    "algorithm": one_of(algorithm_names),
-    "algorithms": one_of(algorithm_names),
-    "corpus": one_of(_corpora),
-    "learner": one_of(algorithm_names),
-    "loss": one_of(lambda: ("auto", *LOSS_NAMES)),
-    "metric": one_of(lambda: METRICS),
-    "paper": one_of(lambda: PAPERS),
-    "penalty": one_of(lambda: PENALTY_NAMES),
-    "select": one_of(lambda: ("best", "one-standard-error", "at_most=")),
-    "class_weight": one_of(lambda: ("balanced",)),
-    "stop_words": one_of(lambda: ("english",)),
-    "norm": one_of(lambda: ("none", "l2")),
-    "tf": one_of(lambda: ("count", "binary", "log")),
+COMPLETERS: dict[str, Callable[[], Iterable[str]]] = {
+    "algorithm": lambda: algorithm_names(),
+    "algorithms": lambda: algorithm_names(),
+    "corpus": _corpora,
+    "learner": lambda: algorithm_names(),
+    "loss": lambda: ("auto", *LOSS_NAMES),
+    "metric": lambda: METRICS,
+    "paper": lambda: PAPERS,
+    "penalty": lambda: PENALTY_NAMES,
+    "select": lambda: ("best", "one-standard-error", "at_most="),
+    "class_weight": lambda: ("balanced",),
+    "stop_words": lambda: ("english",),
+    "norm": lambda: ("none", "l2"),
+    "tf": lambda: ("count", "binary", "log"),
 }
-"""Completers of values, by the name of the field or parameter."""
+"""Values, by the name of the field or parameter: functions without parameters, which Typer would fill in."""
 
 
 # ----------------------------------------------------------------------------------------------------------------------

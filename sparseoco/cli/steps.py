@@ -3,10 +3,9 @@
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 from sparseoco.cli.app import ANALYSIS, RUNS, STEPS, command
-from sparseoco.cli.console import cell, output, print_error, print_line, print_next, progress_bars
+from sparseoco.cli.console import print_error, print_line, print_next, print_table, progress_bars
 from sparseoco.cli.options import (
     ClusterFile,
     ClusterFlags,
@@ -318,12 +317,11 @@ def optimum(
 
     with progress_bars() as progress:
         folder = comparators.optimum(store, out, options, cluster, progress=progress)
-    table = Table("alpha", "class", "objective", "gap", "relative gap", "passes", "nonzeros")
-    rows = read_parquet_file(folder / "optimum.parquet").to_pylist()
+    rows, table = read_parquet_file(folder / "optimum.parquet").to_pylist(), list[tuple[str, ...]]()
     for row in rows:
-        figures = (f"{row['objective']:.9g}", f"{row['gap']:.2g}", f"{row['relative_gap']:.1e}", f"{row['passes']:,}")
-        table.add_row(f"{row['alpha']:g}", cell(row["class"]), *figures, f"{row['nonzeros']:,}")
-    output.print(table)
+        reached = f"{row['objective']:.9g}", f"{row['gap']:.2g}", f"{row['relative_gap']:.1e}"
+        table.append((f"{row['alpha']:g}", row["class"], *reached, f"{row['passes']:,}", f"{row['nonzeros']:,}"))
+    print_table(("alpha", "class", "objective", "gap", "relative gap", "passes", "nonzeros"), table, numbers=5)
     print_line(f"models: {folder}/alpha-*")
     if not all(row["converged"] for row in rows):
         print_error(f"Not converged to {options.tol:g}: allow more passes (--max-passes) or a larger gap (--tol).")
@@ -364,13 +362,12 @@ def regret(
     with progress_bars() as progress:
         folder = comparators.regret(run, cluster, numbers=configuration, store_folder=store, progress=progress, **given)
         page = write_report(run)
-    table = Table("no.", "algorithm", "regret", "per round", "slope", "bound")
+    rows = list[tuple[Any, ...]]()
     for end in read_parquet_file(folder / "slopes.parquet").to_pylist():
-        if end["regret"] is None:
-            figures = [f"{end['status']}: {end['reason']}", "", "", ""]
-        else:
+        figures = f"{end['status']}: {end['reason']}", "", "", ""
+        if end["regret"] is not None:
             slope = plus_minus(end["slope"], end["slope_error"])
-            figures = [amount(end["regret"]), amount(end["per_round"]), slope, amount(end["bound"])]
-        table.add_row(*map(cell, (str(end["configuration"]), end["algorithm"], *figures)))
-    output.print(table)
+            figures = amount(end["regret"]), amount(end["per_round"]), slope, amount(end["bound"])
+        rows.append((end["configuration"], end["algorithm"], *figures))
+    print_table(("no.", "algorithm", "regret", "per round", "slope", "bound"), rows, numbers=4)
     print_line(f"report: {page}")

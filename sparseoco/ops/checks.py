@@ -4,9 +4,9 @@ import os
 import platform
 import sys
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from http.client import HTTPException, InvalidURL
-from importlib.metadata import PackageNotFoundError, metadata, requires, version
+from collections.abc import Callable, Iterable, Iterator
+from http.client import HTTPException
+from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 from urllib.error import HTTPError
@@ -34,7 +34,7 @@ from sparseoco.store.shards import Store
 from sparseoco.text.formats import FOLDERS, TABLES
 from sparseoco.text.increments import find_new
 from sparseoco.text.options import TextOptions
-from sparseoco.text.sources import Source, find_sources
+from sparseoco.text.sources import find_sources
 from sparseoco.text.streams import first_bytes
 from sparseoco.text.tables import open_table
 from sparseoco.training.columns import padded
@@ -100,37 +100,29 @@ def check_machine() -> Iterator[Finding]:
 
 
 def installed() -> Iterator[Finding]:
-    """Whether the installed packages meet the requirements."""
-    required = _required()
-    found = 0
-    for wanted in required:
-        installed_version = _version(wanted.name)
-        if installed_version is None:
+    """Whether the installed packages meet the requirements; of those of extras the ones that fail late."""
+    found, every = 0, [Requirement(line) for line in requires("sparseoco") or ()]
+    for wanted in {
+        (each.name, str(each.specifier)): each for each in reversed(every)
+    }.values():  # several extras name it
+        here, consequence = _version(wanted.name), CONSEQUENCES.get(wanted.name.lower())
+        if (
+            wanted.marker is not None
+            and not wanted.marker.evaluate({"extra": ""})
+            and (here is None or not consequence)
+        ):
+            continue
+        if here is None:
             yield error("packages", f"{wanted.name} is not installed: install {wanted.name}{wanted.specifier}.")
             continue
         found += 1
-        if not wanted.specifier.contains(installed_version, prereleases=True):
-            consequence = CONSEQUENCES.get(wanted.name.lower())
-            yield error(
-                "packages",
-                f"{wanted.name} {installed_version} is installed, {wanted.name}{wanted.specifier} is required"
-                f"{f': {consequence}' if consequence else ''}.",
-            )
+        if not wanted.specifier.contains(here, prereleases=True):
+            message = f"{wanted.name} {here} is installed, {wanted.name}{wanted.specifier} is required"
+            yield error("packages", f"{message}{f': {consequence}' if consequence else ''}.")
     python = platform.python_version()
     yield ok("packages", f"sparseoco {__version__} on Python {python}, {plural(found, 'package')} checked.")
     if sys.version_info < (3, 11, 4):
         yield warning("packages", f"Python {python} cannot unpack archives safely: 3.11.4 or later can.")
-
-
-def _required() -> list[Requirement]:
-    """The requirements of the package, and those of extras whose packages are all installed."""
-    every = [Requirement(line) for line in requires("sparseoco") or ()]
-    chosen: dict[tuple[str, str], Requirement] = {}
-    for extra in ("", *(metadata("sparseoco").get_all("Provides-Extra") or ())):
-        group = [each for each in every if each.marker is None or each.marker.evaluate({"extra": extra})]
-        if not extra or all(_version(each.name) for each in group):
-            chosen |= {(each.name, str(each.specifier)): each for each in group}
-    return list(chosen.values())
 
 
 def _version(package: str) -> str | None:
@@ -171,28 +163,23 @@ def prefect() -> Iterator[Finding]:
         yield ok("Prefect", "PREFECT_API_URL is not set: unless a Prefect profile names a server, a flow starts "
                  "a temporary one.")  # fmt: skip
         return
-    plain = redact_password(address)
+    plain, problem = redact_password(address), ""
     try:
         request = Request(f"{plain.rstrip('/')}/health")
         if account := urlsplit(address).netloc.rpartition("@")[0]:
             request.add_unredirected_header("Authorization", f"Basic {b64encode(unquote(account).encode()).decode()}")
         with urlopen(request, timeout=TIMEOUT_SECONDS) as answer:
-            problem = "redirects" if answer.url != request.full_url else ""
+            problem = "it redirects" if answer.url != request.full_url else ""
     except HTTPError as raised:
         raised.close()  # it is the open response of the server
-        problem = f"returns status {raised.code} to"
-    except (InvalidURL, ValueError):
-        yield error("Prefect", "PREFECT_API_URL is not a URL such as http://127.0.0.1:4200/api.")
-        return
-    except (HTTPException, OSError) as raised:
-        yield error("Prefect", f"No server responds at {plain} ({getattr(raised, 'reason', raised)}): start one, or "
-                    "unset PREFECT_API_URL.")  # fmt: skip
-        return
+        problem = f"status {raised.code}"
+    except (HTTPException, OSError, ValueError) as raised:
+        problem = str(getattr(raised, "reason", raised))
     if problem:
-        yield error("Prefect", f"{plain} {problem} a health check: the URL must end in /api, and an API key may be "
-                    "required.")  # fmt: skip
-        return
-    yield ok("Prefect", f"The server at {plain} is healthy.")
+        yield error("Prefect", f"No healthy server at {plain} ({problem}): start one, or set PREFECT_API_URL to a URL "
+                    "such as http://127.0.0.1:4200/api, with the password if there is one.")  # fmt: skip
+    else:
+        yield ok("Prefect", f"The server at {plain} is healthy.")
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -202,17 +189,26 @@ def prefect() -> Iterator[Finding]:
 LARGE_BYTES = 1 << 30  # of a compressed file, which is not cut before it is read
 
 
-def check_inputs(subject: str, inputs: Sequence[str], options: TextOptions) -> Iterator[Finding]:
-    """Whether the inputs exist and can be read."""
-    yield from _readable(subject, find_sources(list(inputs), options), options)
-
-
-def check_new_inputs(run: RunFile) -> Iterator[Finding]:
+def check_inputs(run: RunFile) -> Iterator[Finding]:
     """Whether the raw text of a run can be read, and how many of its files are new if some are already ingested."""
     options, store = text_options(run), Store.find(run.store)
     sources = find_sources(list(run.ingest.inputs), options, may_be_empty=is_nightly(run))
     new, _ = find_new(list(run.ingest.inputs), run.store, options, store)
-    yield from _readable("inputs", sources, options, "" if store is None else f", {len(new):,} of them new")
+    for source in sources:
+        if source.format in TABLES:
+            open_table(source.absolute, source.format, source.key, source.pin)
+        elif source.format not in FOLDERS:
+            first_bytes(source.path, source.compression, 1, options.encoding)
+    more = "" if store is None else f", {len(new):,} of them new"
+    size = f"{plural(len(sources), 'source')}, {format_bytes(sum(source.bytes for source in sources))}{more}"
+    yield ok("inputs", f"{size}, all can be opened." if sources else "There are no new files.")
+    for source in sources:
+        if source.compression is not None and source.bytes > LARGE_BYTES:
+            yield warning(
+                "inputs",
+                f"{source.path} is one compressed file of {format_bytes(source.bytes)}, which only one worker "
+                "reads from beginning to end: use several files, or leave it uncompressed.",
+            )
 
 
 def text_options(run: RunFile) -> TextOptions:
@@ -223,23 +219,6 @@ def text_options(run: RunFile) -> TextOptions:
 def is_nightly(run: RunFile) -> bool:
     """Whether the folder has nightly increments: then files may be deleted once they are ingested."""
     return bool(read_history(run.out, "history"))
-
-
-def _readable(subject: str, sources: list[Source], options: TextOptions, more: str = "") -> Iterator[Finding]:
-    for source in sources:
-        if source.format in TABLES:
-            open_table(source.absolute, source.format, source.key, source.pin)
-        elif source.format not in FOLDERS:
-            first_bytes(source.path, source.compression, 1, options.encoding)
-    size = f"{plural(len(sources), 'source')}, {format_bytes(sum(source.bytes for source in sources))}{more}"
-    yield ok(subject, f"{size}, all can be opened." if sources else "There are no new files.")
-    for source in sources:
-        if source.compression is not None and source.bytes > LARGE_BYTES:
-            yield warning(
-                subject,
-                f"{source.path} is one compressed file of {format_bytes(source.bytes)}, which only one worker "
-                "reads from beginning to end: use several files, or leave it uncompressed.",
-            )
 
 
 def check_folder(subject: str, folder: Location) -> Iterator[Finding]:

@@ -5,9 +5,10 @@ import os
 import platform
 import re
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,7 +31,7 @@ from sparseoco.text.array_files import STAGING
 from sparseoco.training.block import Key, cell_configuration
 from sparseoco.training.models import read_description
 from sparseoco.training.options import Configuration, SearchOptions, configuration_id
-from sparseoco.training.stream import NO_FOLD, StreamPosition, range_rows_of
+from sparseoco.training.stream import NO_FOLD, START, StreamPosition, range_rows_of
 
 # ----------------------------------------------------------------------------------------------------------------------
 # The nightly increments of a run.
@@ -72,7 +73,7 @@ def read_increments(folder: Location) -> Increments | None:
 # The lock of a folder, and when it was last written: read from the files, without taking the lock.
 
 
-_OWNER = re.compile(r"process (\d+) on (.+)")
+_OWNER = re.compile(r"process \d+ on (.+)")
 
 
 class FolderLock(NamedTuple):
@@ -112,61 +113,45 @@ class FolderLock(NamedTuple):
 def folder_lock(folder: Location) -> FolderLock | None:
     """The lock of a folder, or None."""
     lock = folder / ".lock"
-    return _locked(lock) if isinstance(lock, Path) else _leased(lock)
+    with suppress(OSError, ValueError):
+        return _locked(lock) if isinstance(lock, Path) else _leased(lock)
+    return None
 
 
 def age(paths: Iterable[Location]) -> float | None:
     """Seconds since the last of these files was written; None if there are none."""
-    times = [changed for path in paths if (changed := _changed(path)) is not None]
+    times = []
+    for path in paths:
+        with suppress(OSError):
+            times.append(path.stat().st_mtime)
     return max(0.0, time.time() - max(times)) if times else None
 
 
 def _locked(lock: Path) -> FolderLock | None:
-    try:
-        owner, status = lock.read_text(errors="replace").strip(), lock.stat()
-    except OSError:
-        return None
-    match = _OWNER.fullmatch(owner)
+    match = _OWNER.fullmatch(lock.read_text(errors="replace").strip())
     if match is None:
         return None
-    local = FolderLock(str(lock.parent), owner, max(0.0, time.time() - status.st_mtime), held=True)
-    if match[2] != platform.node():
-        # Locks of other machines are not visible, and a released lock leaves its file behind.
-        return local._replace(held=False)
-    return local if _is_locked(status) else None
+    status = lock.stat()
+    # Locks of other machines are not visible, and a released lock leaves its file behind.
+    local = match[1] == platform.node()
+    found = FolderLock(str(lock.parent), match[0], max(0.0, time.time() - status.st_mtime), held=local)
+    return found if not local or _is_locked(status) else None
 
 
 def _is_locked(status: os.stat_result) -> bool:
     """Whether any process has a lock on that file, by the kernel's list: taking the lock would block others."""
-    try:
-        locks = Path("/proc/locks").read_text()
-    except OSError:
-        return False
-    return any(
-        line.split()[1] == "FLOCK" and line.split()[5].split(":")[2] == str(status.st_ino)
-        for line in locks.splitlines()
-        if "->" not in line
-    )
+    locks = (line.split() for line in Path("/proc/locks").read_text().splitlines() if "->" not in line)
+    return any(kind == "FLOCK" and file.split(":")[2] == str(status.st_ino) for _, kind, *_, file, _, _ in locks)
 
 
 def _leased(lock: Location) -> FolderLock | None:
     """A lease at a remote URI: held while it is renewed, until it expires."""
-    with suppress(OSError, ValueError):
-        content = json.loads(lock.read_bytes())
-        renewed = _changed(lock)
-        if isinstance(content, dict) and renewed is not None:
-            since = max(0.0, time.time() - renewed)
-            expired = since >= EXPIRY_SECONDS or is_dead(content.get("process"))
-            seconds = since + HEARTBEAT_SECONDS * int(content.get("heartbeats") or 0)
-            return FolderLock(str(lock.parent), str(content.get("owner")), seconds, held=not expired, expired=expired)
-    return None
-
-
-def _changed(path: Any) -> float | None:
-    """When a file was written, in seconds since 1970; None if it does not exist or the store does not say."""
-    with suppress(OSError, ValueError, TypeError, AttributeError):
-        return float(path.stat().st_mtime)
-    return None
+    content, since = json.loads(lock.read_bytes()), age([lock])
+    if not isinstance(content, dict) or since is None:
+        return None
+    expired = since >= EXPIRY_SECONDS or is_dead(content.get("process"))
+    seconds = since + HEARTBEAT_SECONDS * int(content.get("heartbeats") or 0)
+    return FolderLock(str(lock.parent), str(content.get("owner")), seconds, held=not expired, expired=expired)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -190,61 +175,53 @@ def read_search(folder: Location, run: RunRecord, options: SearchOptions) -> Row
         rows, total_rows : rows learned so far and in all, summed over the cells.
         by_status : number of cells by status other than ok: diverged, dropped, failed, …
         reasons : number of failed cells by reason.
-        best : the best configuration so far; compared on `folds` folds with `compared` configurations.
+        best : the best configuration of the `compared` ones that have finished the same `folds`.
         complete : whether the search's tables are there and complete.
     """
-    configurations = options.configurations()
-    folds = list(range(options.folds)) if options.folds > 1 else [NO_FOLD]
-    names = {configuration.identity: configuration for configuration in configurations}
-    n_rows = run.corpus.rows
+    configurations, n_rows = options.configurations(), run.corpus.rows
     goal = StreamPosition(options.epochs, n_rows)
-    wanted = search_setting_values(run, options)
-    reached: dict[Key, StreamPosition] = {}
+    reached = dict.fromkeys(
+        product(range(options.folds) if options.folds > 1 else [NO_FOLD], (each.identity for each in configurations)),
+        START,
+    )
+    of = {each.identity: each.columns for each in configurations}
     rows: dict[tuple[Key, int], Row] = {}
-    for (fold, name), position, row in _results(folder, wanted):
-        if name not in names or (position > goal and row is not None):  # of a search of more epochs in the same folder
+    begun: set[Key] = set()
+    for key, position, row in _results(folder, search_setting_values(run, options)):
+        if key not in reached or (position > goal and row is not None):  # of a search of more epochs in the same folder
             continue
-        reached[fold, name] = max(min(position, goal), reached.get((fold, name), position))
+        begun.add(key)
+        reached[key] = max(min(position, goal), reached[key])
         if row is not None and position.position == n_rows:
-            rows[(fold, name), position.epoch] = row | names[name].columns | {"fold": fold}
+            rows[key, position.epoch] = row | of[key[1]] | {"fold": key[0]}
     table = _table(folder, configurations, options)
-    keyed = [
-        ((row["fold"], configuration_id(row["algorithm"], json.loads(row["parameters"]), Weighting.of(row))), row)
-        for row in table
-    ] + [(key, row) for (key, _), row in rows.items()]
-    settled = {key: row for key, row in keyed if row["status"] not in ("ok", "unfinished")}
-    keys = [(fold, name) for name in names for fold in folds]
-    completed = {key for key in keys if key in settled or reached.get(key) == goal}
-    total, begin = options.epochs * n_rows, StreamPosition(1, 0)
+    known = table or list(rows.values())
+    settled = {(row["fold"], _identity(row)): row for row in known if row["status"] not in ("ok", "unfinished")}
+    reached |= dict.fromkeys(settled, goal)
+    completed = {key for key, position in reached.items() if position == goal}
     return {
-        "cells": len(keys),
+        "cells": len(reached),
         "completed": len(completed),
-        "running": sum(key in reached for key in keys if key not in completed),
-        "rows": sum(total if key in completed else reached.get(key, begin).rows_before(n_rows) for key in keys),
-        "total_rows": total * len(keys),
+        "running": len(begun - completed),
+        "rows": sum(position.rows_before(n_rows) for position in reached.values()),
+        "total_rows": options.epochs * n_rows * len(reached),
         "by_status": dict(sorted(Counter(row["status"] for row in settled.values()).items())),
         "reasons": dict(Counter(row["reason"] for row in settled.values() if row["status"] == "failed")),
-        "best": best_so_far(table or list(rows.values()), options.selection_metric),
+        "best": best_so_far(known, options.selection_metric),
         "complete": bool(table) and all(row["status"] != "unfinished" for row in table),
     }
 
 
 def search_setting_values(run: RunRecord, options: SearchOptions) -> Row:
     """What the settings of this search's cells have in common, as far as run.json says."""
+    names = ("loss", "penalty", "dtype", "folds", "folds_by", "seed")
+    values: Row = {name: getattr(options, name) for name in names} | {"sparseoco": run.version}
+    if not options.features_from:  # otherwise the cells refer to a store derived from this one
+        values["manifest"] = run.corpus.store
     range_rows = range_rows_of(options.shuffle, run.corpus.rows, 1)
-    return {
-        "loss": options.loss,
-        "penalty": options.penalty,
-        "dtype": options.dtype,
-        "folds": options.folds,
-        "folds_by": options.folds_by,
-        "seed": options.seed,
-        "sparseoco": run.version,
-        # With features selected by a model, the cells refer to a store derived from this one.
-        **({} if options.features_from else {"manifest": run.corpus.store}),
-        # The rows of a range depend on the nonzeros of the store.
-        **({} if range_rows > 1 else {"range_rows": range_rows}),
-    }
+    if range_rows <= 1:  # the rows of a range depend on the nonzeros of the store
+        values["range_rows"] = range_rows
+    return values
 
 
 def is_of_search(setting: Mapping[str, Any], wanted: Row) -> bool:
@@ -275,20 +252,19 @@ def _table(folder: Location, configurations: list[Configuration], options: Searc
     if not path.exists():
         return []
     rows: list[Row] = read_parquet_file(path).to_pylist()
-    wanted = {(c.algorithm, c.parameters_json, c.weighting) for c in configurations}
-    found = {(row["algorithm"], row["parameters"], Weighting.of(row)) for row in rows}
-    same = found == wanted and {(row["loss"], row["penalty"]) for row in rows} == {(options.loss, options.penalty)}
-    return rows if same else []
+    same = {(row["loss"], row["penalty"]) for row in rows} == {(options.loss, options.penalty)}
+    return rows if same and set(map(_identity, rows)) == {each.identity for each in configurations} else []
+
+
+def _identity(row: Row) -> str:
+    """The identity of the configuration of a row; its number depends on the order in which they were named."""
+    return configuration_id(row["algorithm"], json.loads(row["parameters"]), Weighting.of(row))
 
 
 def best_so_far(rows: Sequence[Row], metric: str) -> Row | None:
-    """The best configuration of those that were evaluated on the same folds, and how many they are.
-
-    Folds differ in difficulty, so a configuration is compared only with others on folds that all of them have finished.
-    """
+    """The best of the configurations that have finished every fold in which any of them has, and how many they are."""
     evaluated = [row for row in rows if row["held_out_rows"] is not None]
-    folds = comparable_folds(evaluated)
-    found = candidates([row for row in evaluated if row["fold"] in folds], metric)
+    found = candidates(evaluated, metric)
     if not found:
         return None
     first = found[0]
@@ -303,22 +279,9 @@ def best_so_far(rows: Sequence[Row], metric: str) -> Row | None:
         "value": first.value(metric),
         "error": first.error,
         "nonzeros": round(first.nonzeros),
-        "folds": len(folds),
+        "folds": len({row["fold"] for row in evaluated}),
         "compared": len({candidate.configuration for candidate in found}),
     }
-
-
-def comparable_folds(rows: Iterable[Row]) -> set[int]:
-    """The folds to compare configurations on: those with the most results of configurations that have all of them."""
-    of: dict[int, set[int]] = defaultdict(set)
-    for row in rows:
-        of[row["configuration"]].add(row["fold"])
-    counts = Counter(fold for folds in of.values() for fold in folds)
-    ordered = sorted(counts, key=lambda fold: (-counts[fold], fold))
-    choices = [set(ordered[: size + 1]) for size in range(len(ordered))]
-    return max(
-        choices, key=lambda folds: (len(folds) * sum(folds <= own for own in of.values()), len(folds)), default=set()
-    )
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -326,7 +289,6 @@ def comparable_folds(rows: Iterable[Row]) -> set[int]:
 
 
 DONE, STARTED, NOT_STARTED = "done", "started", "not started"
-RUNNING = "It is running: the same command would report that and exit."
 
 
 class Step(NamedTuple):
@@ -345,9 +307,7 @@ class Status(NamedTuple):
     locks: list[FolderLock]
     seconds: float | None
     steps: list[Step]
-    rerun: str
     name: str | None = None
-    version: str | None = None
     increments: Increments | None = None
     errors: Sequence[str] = ()
 
@@ -375,28 +335,27 @@ def read_status(folder: Location) -> Status:
     described = read_validated(folder / "run.json", RunRecord) if (folder / "run.json").exists() else None
     store = _store(folder, described)
     increments = read_increments(folder)
-    search = _search(folder, described)
     model = folder if (folder / "model.json").exists() else folder / "model"
     ingested = _ingest(store)
     version = ingested.figures.get("version", 0)
+    search = _search(folder, described)
     steps = [ingested, search, _train(folder, model, increments, version), _evaluate(folder), _report(folder)]
     locks = [lock for path in dict.fromkeys((store, folder, model)) if (lock := folder_lock(path)) is not None]
     if not locks and all(step.state == NOT_STARTED for step in steps) and increments is None:
         raise InputError(
             f"{folder} is not a folder of a run: it has no shards, search, model or lock.", code="not-a-run"
         )
-    if described is None and steps[1].state == NOT_STARTED:
+    if described is None:
         steps = [step for step in steps if step.state != NOT_STARTED] or steps
+    reasons = search.figures.get("reasons", {})
     return Status(
         run=str(folder),
         locks=locks,
         seconds=age(_written(folder, store, version, model)),
         steps=steps,
-        rerun=_rerun(steps, search.figures, increments, any(lock.held for lock in locks)),
         name=None if described is None else described.name,
-        version=None if described is None else described.version,
         increments=increments,
-        errors=[f"{reason} ({plural(cells, 'cell')})" for reason, cells in search.figures.get("reasons", {}).items()],
+        errors=[f"{reason} ({plural(cells, 'cell')})" for reason, cells in reasons.items()],
     )
 
 
@@ -407,14 +366,11 @@ def _scores_status(folder: Location, parts: list[Location]) -> Status:
     if scores is not None:
         summary = f"{plural(scores.manifest.rows, 'document')} scored, {plural(scores.manifest.n_parts, 'part')}"
     state = STARTED if scores is None or len(parts) > scores.manifest.n_parts else DONE
-    again = "scores new inputs, or reports that there are none" if state == DONE else "resumes"
     return Status(
         run=str(folder),
         locks=[lock] if lock is not None else [],
         seconds=age([folder / MANIFEST, *parts]),
         steps=[Step("score", state, summary, {"parts": len(parts)})],
-        rerun=RUNNING if lock is not None and lock.held else f"The same command {again}.",
-        version=None if scores is None else scores.manifest.sparseoco,
     )
 
 
@@ -427,11 +383,11 @@ def _store(folder: Location, described: RunRecord | None) -> Location:
 
 def _ingest(store: Location) -> Step:
     manifest = latest_manifest(store)
-    staged, written = (sum(1 for _ in (store / STAGING).glob(f"*/*.{kind}")) for kind in ("counts", "shard"))
-    figures: dict[str, Any] = {"store": str(store), "staged": staged, "written": written}
-    more = f"{plural(staged, 'part')} of new text counted, {written:,} of them written" if staged else ""
+    staged = sum(1 for _ in (store / STAGING).glob("*/*.counts"))
+    figures: dict[str, Any] = {"store": str(store), "staged": staged}
+    counted = f"{plural(staged, 'part')} of new text counted"
     if manifest is None:
-        return Step("ingest", STARTED if staged else NOT_STARTED, more, figures)
+        return Step("ingest", STARTED, counted, figures) if staged else Step("ingest", figures=figures)
     figures |= {
         "version": manifest.version,
         "rows": manifest.rows,
@@ -445,27 +401,26 @@ def _ingest(store: Location) -> Step:
         f"{plural(manifest.rows, 'document')}, {plural(manifest.features.count, 'feature')} in "
         f"{plural(manifest.n_shards, 'shard')}{quarantined} (version {manifest.version})"
     )
-    return Step("ingest", STARTED if staged else DONE, f"{summary}; {more}" if more else summary, figures)
+    return (
+        Step("ingest", STARTED, f"{summary}; {counted}", figures) if staged else Step("ingest", DONE, summary, figures)
+    )
 
 
 def _search(folder: Location, described: RunRecord | None) -> Step:
     if described is None:
         return Step("search")
     search = read_search(folder / "search", described, described.options(folder / "run.json"))
-    share = search["rows"] / max(search["total_rows"], 1)
     parts = [f"{search['completed']:,} of {plural(search['cells'], 'cell')} completed"]
     if search["running"]:
         parts.append(f"{search['running']:,} begun")
     parts += [f"{n:,} {status}" for status, n in search["by_status"].items()]
-    summary = ", ".join(parts) + f"; {percent(share)} of the rows learned"
+    summary = f"{', '.join(parts)}; {percent(search['rows'] / max(search['total_rows'], 1))} of the rows learned"
     best = search["best"]
     if best is not None:
-        value = metric_with_error(best["metric"], best["value"], None)
         summary += (
             f"; best so far of {plural(best['compared'], 'configuration')} over the same "
-            f"{plural(best['folds'], 'fold')}: "
-            f"{_learner(best['algorithm'], best['parameters'])} ({best['weighting']}), "
-            f"{metric_name(best['metric'])} {value}"
+            f"{plural(best['folds'], 'fold')}: {_learner(best)} ({best['weighting']}), "
+            f"{metric_name(best['metric'])} {metric_with_error(best['metric'], best['value'], None)}"
         )
     return Step("search", DONE if search["complete"] else STARTED, summary, search)
 
@@ -476,9 +431,8 @@ def _train(folder: Location, model: Location, increments: Increments | None, ing
     if (model / "model.json").exists():
         described = read_description(model)
         figures = {name: described.get(name) for name in ("algorithm", "parameters", "nonzeros")}
-        nonzeros = plural(described["nonzeros"], "nonzero weight")
         weighting = Weighting.model_validate(described.get("weighting", {})).label
-        summary = f"{_learner(described['algorithm'], described['parameters'])} ({weighting}), {nonzeros}"
+        summary = f"{_learner(described)} ({weighting}), {plural(described['nonzeros'], 'nonzero weight')}"
         return Step("train", DONE, summary, figures | {"model": str(model)})
     completed = 0 if increments is None else increments.total
     if completed < ingested and (completed or any((folder / "nightly" / "checkpoints").glob("*.json"))):
@@ -489,8 +443,8 @@ def _train(folder: Location, model: Location, increments: Increments | None, ing
     return Step("train")
 
 
-def _learner(name: str, values: Mapping[str, Any]) -> str:
-    return f"{name} {parameters(without_defaults(name, values))}"
+def _learner(of: Mapping[str, Any]) -> str:
+    return f"{of['algorithm']} {parameters(without_defaults(of['algorithm'], of['parameters']))}"
 
 
 def _evaluate(folder: Location) -> Step:
@@ -510,39 +464,15 @@ def _report(folder: Location) -> Step:
 
 def _written(folder: Location, store: Location, version: int, model: Location) -> list[Location]:
     """The files that change as the run progresses."""
-    names = ("run.json", "evaluation.json", "history.parquet", "history-rollbacks.parquet", "promoted.json")
-    paths = [folder / name for name in (*names, "search/best.json", "report/report.html")]
-    paths += [store / f"manifest-{version:08d}.json", model / "model.json"]
+    names = (
+        "run.json",
+        "evaluation.json",
+        "history.parquet",
+        "promoted.json",
+        "search/best.json",
+        "report/report.html",
+    )
+    paths = [*(folder / name for name in names), store / f"manifest-{version:08d}.json", model / "model.json"]
     for parent in ("search/cells", "search/checkpoints", "nightly/checkpoints"):
         paths += (folder / parent).glob("*.json")
     return [*paths, *(store / STAGING).glob("*/*.counts")]
-
-
-def _rerun(steps: list[Step], search: Mapping[str, Any], increments: Increments | None, locked: bool) -> str:
-    """What the same command would do now."""
-    if locked:
-        return RUNNING
-    train = next((step for step in steps if step.name == "train"), None)
-    if train is not None and train.state == STARTED:
-        increment = train.figures["completed"] + 1
-        return f"The same command resumes with increment {increment}, which is ingested, and then with new files."
-    if increments is not None:
-        return "The same command ingests new files, or reports that there are none."
-    by_status = search.get("by_status", {})
-    without_result = by_status.get("diverged", 0) + by_status.get("failed", 0)
-    if search and search["complete"] and without_result == search["cells"]:
-        return "All configurations of the search failed, and the same command would fail again: change the grid."
-    if [(step.name, step.state) for step in steps] == [("ingest", DONE)]:
-        return "The shards are complete: the same command reuses them."
-    first = next((step for step in steps if step.state != DONE and step.name != "evaluate"), None)
-    if first is None:
-        evaluated = any(step.name == "evaluate" and step.state == DONE for step in steps)
-        again = "evaluates and writes the report" if evaluated else "writes the report"
-        return f"The run is complete: the same command only {again} again."
-    if first.name == "search" and search:
-        left = search["cells"] - search["completed"]
-        if left:
-            return f"The same command resumes the search: {plural(left, 'cell')} to go."
-        return "The same command writes the tables of the search and continues."
-    verb = "resumes" if first.state == STARTED else "starts"
-    return f"The same command {verb} the step {first.name} and reuses the steps above."

@@ -12,11 +12,13 @@ from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
 from sparseoco.core.formatting import tsv_field, tsv_list
-from sparseoco.core.logs import ProgressCallback
+from sparseoco.core.logs import ProgressCallback, logged_step, no_progress
 from sparseoco.learners.losses import find_loss
+from sparseoco.pipeline.run_file import RunFile
 from sparseoco.scoring.parts import reading_options
+from sparseoco.storage.commit import commit_json
 from sparseoco.storage.locations import Location
-from sparseoco.storage.locks import check_file
+from sparseoco.storage.locks import check_file, exclusive_lock
 from sparseoco.storage.tables import Row, parquet_writer
 from sparseoco.store.shards import Store
 from sparseoco.text.cutting import digest_source
@@ -43,31 +45,37 @@ from sparseoco.training.models import Model, source_digest
 BATCH_LINES = 10_000
 
 
-def predict_lines(
-    model: Model, lines: Iterable[bytes], out: TextIO, *, margins: bool, proba: bool = False
-) -> ReadOutcome:
-    """Write a prediction for each line of UTF-8 text; with `margins`, also each column's margin after a tab,
-    and with `proba` the probability of each class. Labels are escaped (`sparseoco.core.formatting.tsv_field`).
+Batches = Iterable[tuple[list[str] | Documents | CountedDocuments, Sequence[str] | None]]
+"""Texts, and the ids of documents in files."""
 
-    Returns what was read. Raises `InputError`.
+
+def predict(model: Model, batches: Batches, out: TextIO, *, margins: bool, proba: bool = False) -> None:
+    """Write a line for each text: its id, if it has one, and the prediction; with `margins` that of each column, and
+    with `proba` the probability of each class. Columns are separated by tabs, and labels are escaped
+    (`sparseoco.core.formatting.tsv_field`). Raises `InputError`.
     """
-    outcome = ReadOutcome()
-    for texts in text_batches(model, lines, outcome):
-        _write(model, texts, out, margins, proba, [()] * len(texts))
-    return outcome
+    for texts, ids in batches:
+        values = model.margins(texts)
+        rows = values if margins else np.empty((len(values), 0))
+        if proba:
+            rows = np.concatenate([rows, model.probabilities(values)], axis=1)
+        names: list[tuple[str, ...]] = [(tsv_field(name),) for name in ids] if ids is not None else [()] * len(values)
+        for name, label, row in zip(names, model.decide(values), rows, strict=True):
+            shown = tsv_list(label) if isinstance(label, list) else tsv_field(str(label))
+            out.write("\t".join([*name, shown, *(f"{value:.6g}" for value in row)]) + "\n")
+        out.flush()
 
 
-def predict_files(
-    model: Model, inputs: Sequence[str], overrides: dict[str, Any], out: TextIO, *, margins: bool, proba: bool = False
-) -> ReadOutcome:
-    """Write the id, a tab and the prediction of each document in files; the rest as `predict_lines`.
-
-    They are read as `document_batches` reads them; labels are not needed. Returns what was read, and what was not.
-    """
-    outcome = ReadOutcome()
+def text_and_ids(
+    model: Model, inputs: Sequence[str], overrides: dict[str, Any], lines: Iterable[bytes], outcome: ReadOutcome
+) -> Iterator[tuple[list[str] | Documents | CountedDocuments, Sequence[str] | None]]:
+    """The documents of `inputs` with their ids; without inputs, the `lines`. `outcome` counts what is read."""
+    if not inputs:
+        for texts in text_batches(model, lines, outcome):
+            yield texts, None
+        return
     for batch in document_batches(model, inputs, overrides, outcome):
-        _write(model, batch, out, margins, proba, [(document,) for document in batch.ids.to_pylist()])
-    return outcome
+        yield batch, batch.ids.to_pylist()
 
 
 def text_batches(model: Model, lines: Iterable[bytes], outcome: ReadOutcome) -> Iterator[list[str] | Documents]:
@@ -103,27 +111,6 @@ def document_batches(
     yield from read_documents(inputs, options, labelled=False, outcome=outcome, given=overrides)
     if options.where and not outcome.documents:
         raise InputError("No document has the values of --where.", code="no-documents")
-
-
-def _write(
-    model: Model,
-    texts: list[str] | Documents | CountedDocuments,
-    out: TextIO,
-    margins: bool,
-    proba: bool,
-    ids: Sequence[tuple[str, ...]],
-) -> None:
-    values = model.margins(texts)
-    rows = np.empty((len(values), 0))
-    if margins:
-        rows = values
-    if proba:
-        rows = np.concatenate([rows, model.probabilities(values)], axis=1)
-    for document, label, row in zip(ids, model.decide(values), rows, strict=True):
-        shown = tsv_list(label) if isinstance(label, list) else tsv_field(str(label))
-        cells = [*map(tsv_field, document), shown] + [f"{value:.6g}" for value in row]
-        out.write("\t".join(cells) + "\n")
-    out.flush()
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -204,6 +191,44 @@ def evaluate_model(
     left["missing"] = {name: n for name, n in outcome.missing.items() if n}
     left["trained_on"] = [] if holdout else learned_inputs(model, inputs, options)
     return sums.metrics() | {name: n for name, n in left.items() if n} | {"inputs": list(inputs), "where": where}
+
+
+def check_test_inputs(run: RunFile) -> None:
+    """Raises `InputError` for files to evaluate on that are not there."""
+    if run.evaluate.inputs is not None:
+        find_sources(list(run.evaluate.inputs), run.ingest.text)
+
+
+@logged_step("evaluate", "run")
+def run_evaluate(run: RunFile, progress: ProgressCallback = no_progress) -> Location | None:
+    """The evaluate step of a run file: the model on unseen text; returns the path of the result.
+
+    None if the run file asks for no test set (``holdout = 0``).
+    """
+    options, evaluate = run.text, run.evaluate
+    if not evaluate.names_test_set and not options.holdout:
+        return None
+    inputs = evaluate.inputs if evaluate.inputs is not None else run.ingest.inputs
+    where = evaluate.where if evaluate.names_test_set else options.where
+    path = run.out / "evaluation.json"
+    model = Model(run.out / "model")
+    with exclusive_lock(run.out), exclusive_lock(run.out / "model"):
+        try:
+            result = evaluate_model(
+                model,
+                list(inputs),
+                where,
+                progress,
+                run.out / TEST,
+                holdout=options.holdout,
+                ingested=Store.find(run.store),
+            )
+        except InputError as error:
+            if evaluate.names_test_set or error.code != "no-documents":
+                raise
+            return None  # a corpus so small that none was withheld
+        commit_json(path, result)
+    return path
 
 
 def check_predictions(path: Location, model: Model, inputs: Sequence[str], reading: Mapping[str, Any]) -> None:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
 from sparseoco.core.logs import ProgressCallback, no_progress
-from sparseoco.pipeline.evaluation import evaluate_model
+from sparseoco.pipeline.evaluation import Batches, evaluate_model
 from sparseoco.report.results import read_evaluation
 from sparseoco.storage.locations import Location
 from sparseoco.text.documents import CountedDocuments, Documents
@@ -153,9 +153,7 @@ class Explainer:
         return {"terms": terms, "rest": float(contributions.sum() - contributions[kept].sum())}
 
 
-def explain_batches(
-    explainer: Explainer, batches: Iterable[tuple[Any, Sequence[str] | None]], chosen: Sequence[str]
-) -> Iterator[Explanation]:
+def explain_batches(explainer: Explainer, batches: Batches, chosen: Sequence[str]) -> Iterator[Explanation]:
     """Explanations of texts with their ids; of those with `chosen` ids, if there are any.
 
     Raises `InputError` if an id is not found.
@@ -216,7 +214,6 @@ class ModelComparison(NamedTuple):
     cosine : of the weights of both, over all features; None if one has no weights.
     gained, lost, changed : strongest weights that only the second has, that only the first has, and that both have and
         that differ most.
-    intercepts : of each class, of both models.
     evaluations : metrics of both, of the same text if it was given, otherwise as recorded when they were evaluated.
     same_text : whether both were evaluated on the same text.
     trained_on : of the first and the second, the inputs that it has learned documents of, as in `evaluate_model`.
@@ -229,7 +226,6 @@ class ModelComparison(NamedTuple):
     gained: list[WeightChange]
     lost: list[WeightChange]
     changed: list[WeightChange]
-    intercepts: list[WeightChange]
     evaluations: list[OptionChange]
     same_text: bool
     trained_on: tuple[list[str], list[str]]
@@ -237,7 +233,7 @@ class ModelComparison(NamedTuple):
     @property
     def described(self) -> dict[str, Any]:
         """As JSON."""
-        tables = ("options", "gained", "lost", "changed", "intercepts", "evaluations")
+        tables = ("options", "gained", "lost", "changed", "evaluations")
         return self._asdict() | {name: [row._asdict() for row in getattr(self, name)] for name in tables}
 
 
@@ -280,7 +276,6 @@ def compare_models(
         gained=_strongest((row for row in changes if not row.first), limit),
         lost=_strongest((row for row in changes if not row.second), limit),
         changed=_strongest((row for row in changes if row.first and row.second), limit),
-        intercepts=_intercept_changes(first, second),
         evaluations=evaluations,
         same_text=same_text,
         trained_on=trained_on,
@@ -305,21 +300,6 @@ def _strongest(changes: Iterable[WeightChange], limit: int) -> list[WeightChange
     """The largest changes, of those that are not 0."""
     ordered = sorted(changes, key=lambda row: (-abs(row.change), row.feature, row.of))
     return [row for row in ordered[:limit] if row.change]
-
-
-def _intercept_changes(first: Model, second: Model) -> list[WeightChange]:
-    if not first.has_intercept and not second.has_intercept:
-        return []
-    before, after = _intercepts(first), _intercepts(second)
-    return [WeightChange("intercept", of, before.get(of, 0.0), after.get(of, 0.0)) for of in sorted(before)]
-
-
-def _intercepts(model: Model) -> dict[str, float]:
-    if model.outputs > 1:
-        return dict(zip(model.classes, model.intercepts.tolist(), strict=True))
-    last = max(model.classes) if model.classes else "value"
-    sign = -1.0 if model.classes and last != model.classes[1] else 1.0
-    return {last: sign * float(model.intercepts[0])}
 
 
 def _option_changes(first: Model, second: Model) -> list[OptionChange]:

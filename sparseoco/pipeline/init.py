@@ -5,7 +5,7 @@ import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -28,7 +28,7 @@ from sparseoco.text.parsers import object_keys
 from sparseoco.text.readers import FIRST_BYTES, Preview, Sample, describe_sources, preview
 from sparseoco.text.rows import MalformedRowError, parse_time
 from sparseoco.text.sources import Source, find_sources
-from sparseoco.text.splits import position, read_split
+from sparseoco.text.splits import position
 from sparseoco.text.streams import AUTO, UTF8, first_bytes
 from sparseoco.text.tables import close_tables, open_table
 from sparseoco.training.options import RARE_CLASS, SearchOptions
@@ -39,29 +39,21 @@ from sparseoco.training.validation import are_ids
 
 
 SPLIT_BYTES: Final = 1 << 20
-FILES: Final = 6  # from which the sample is taken
-FIRST_SPLITS: Final = 8  # of all files, that are all in the sample
-STRIDE: Final = 8  # of those that follow, one in so many
-MAX_BYTES: Final = 256 << 20  # that are read
 NONE: Final = "no field"
 """A category that records do not have: with fields, a record needs no text."""
 _NUMBER: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
+@dataclass
 class FieldSample:
-    """The values of a field in a sample of records.
+    """The values of a field in a sample of so many records.
 
-    Parameters
-    ----------
-    name : str
-    records : int
-        Records in the sample.
-    values : sequence of str or list
-        Those that are not null and not empty: text, or the list of a record.
+    `values` are those that are not null and not empty: text, or the list of a record.
     """
 
-    def __init__(self, name: str, records: int, values: Sequence[Any]) -> None:
-        self.name, self.records, self.values = name, records, values
+    name: str
+    records: int
+    values: Sequence[Any]
 
     @cached_property
     def counts(self) -> Counter[str]:
@@ -128,57 +120,25 @@ def field_names(source: Source, options: TextOptions) -> tuple[str, ...]:
 
 
 def codec(source: Source) -> str:
-    """The encoding of a file: UTF-8, or the one that is detected in its first text that is not."""
+    """The encoding that is detected at the beginning of a file; UTF-8 of tables."""
     if source.format in TABLES:
         return UTF8
-    head = first_bytes(source.path, source.compression, SPLIT_BYTES)[:SPLIT_BYTES]
-    try:
-        head[: head.rfind(b"\n") + 1].decode()
-    except UnicodeDecodeError:
-        reader = SplitReader(0, source, TextOptions(encoding=AUTO), SPLIT_BYTES)
-        next(iter(reader), None)
-        return reader.codec
-    return UTF8
+    reader = SplitReader(0, source, TextOptions(encoding=AUTO), SPLIT_BYTES)
+    next(iter(reader), None)
+    return reader.codec
 
 
 def sample_fields(sources: Sequence[Source], names: Sequence[str], options: TextOptions) -> list[FieldSample]:
-    """The fields with these names of the records of some files: of the first, and of others at equal distances."""
-    reading = TextOptions.model_validate(
-        options.model_dump()
-        | {
-            "carried": tuple(names),
-            "fields": {NONE: {"type": "category"}},
-            "label_field": NONE + "s",
-            "text_field": "text",
-        }
-    )
+    """The fields with these names, in a sample of the records of some files."""
+    unread = {"fields": {NONE: {"type": "category"}}, "label_field": f"{NONE}s", "text_field": "text"}
+    changed = unread | {"carried": tuple(names), "max_bad_rows": sys.maxsize}
+    reading = TextOptions.model_validate(options.model_dump() | changed)
     values: dict[str, list[Any]] = {name: [] for name in names}
-    records = 0
-    chosen = sources[:: max(1, len(sources) // FILES)][:FILES]
-    for source in chosen:
-        for found in _carried(source, reading, len(chosen)):
-            records += len(next(iter(found.values()), ()))
-            for name, entries in found.items():
-                values[name] += [_plain(entry) for entry in entries if entry not in (None, "", [])]
-    return [FieldSample(name, records, entries) for name, entries in values.items()]
-
-
-def _carried(source: Source, options: TextOptions, sources: int) -> Iterator[dict[str, list[Any]]]:
-    """The fields of a sample of the records of one of several sources, as lists.
-
-    Records may be sorted by label: the sample has some from everywhere.
-    """
-    read = 0
-    try:
-        for number, (split, content) in enumerate(SplitReader(0, source, options, SPLIT_BYTES)):
-            if number < FIRST_SPLITS // sources or number % STRIDE == 0:
-                documents = read_split(split, options, labelled=False, content=content)
-                yield {name: values.to_pylist() for name, values in documents.carried.items()}
-            read += split.bytes
-            if read >= MAX_BYTES // sources:
-                return
-    finally:
-        close_tables()
+    sample = Sample(sources, reading, SPLIT_BYTES, labelled=False)
+    for _, documents in sample:
+        for name, entries in documents.carried.items():
+            values[name] += [_plain(entry) for entry in entries.to_pylist() if entry not in (None, "", [])]
+    return [FieldSample(name, sample.rows, entries) for name, entries in values.items()]
 
 
 def _plain(value: Any) -> Any:
@@ -297,57 +257,33 @@ def _reading(proposal: Proposal) -> TextOptions:
 
 
 class _Read(NamedTuple):
-    """A sample as an ingest reads it.
+    """A sample as an ingest reads it: its bad rows with the names of their files, the documents of each class, and the
+    number of documents with more than one class."""
 
-    Parameters
-    ----------
-    rows : int
-        Documents and bad rows.
-    bad, unlabelled, undecodable : int
-        Bad rows; those of them without a label, and those in another encoding.
-    expected : int
-        Bad rows in all of the text, estimated.
-    first : str
-        Place and reason of the first bad row that has a label.
-    counts : Counter
-        Documents of each class.
-    several : int
-        Documents with more than one class.
-    """
-
-    rows: int
-    bad: int
-    unlabelled: int
-    undecodable: int
-    expected: int
-    first: str
+    sample: Sample
+    bad: list[tuple[str, BadRow]]
     counts: Counter[str]
     several: int
+
+    @property
+    def rows(self) -> int:
+        """Documents and bad rows."""
+        return self.sample.rows + len(self.bad)
 
 
 def _read(proposal: Proposal, sources: Sequence[Source]) -> _Read:
     options = _reading(proposal).model_copy(update={"max_bad_rows": sys.maxsize})
     sample, counts, several = Sample(sources, options, SPLIT_BYTES), Counter[str](), 0
     bad: list[tuple[str, BadRow]] = []
-    for part in sample:
-        labels = part.documents.labels
+    for split, documents in sample:
+        labels = documents.labels
         if isinstance(labels, pa.Array) and pa.types.is_list(labels.type):
             several += int(np.count_nonzero(np.diff(labels.offsets) > 1))
             labels = labels.flatten()
         if isinstance(labels, pa.Array):
             counts.update(labels.to_pylist())
-        bad += [(part.split.name, row) for row in part.documents.bad]
-    others = [(name, row) for name, row in bad if not _is_unlabelled(row)]
-    return _Read(
-        rows=sample.rows + sample.bad,
-        bad=sample.bad,
-        unlabelled=len(bad) - len(others),
-        undecodable=sum(row.code == "encoding" for _, row in bad),
-        expected=round(sample.bad / max(sample.share, 1e-9)),
-        first=next((f"{position(name, row)}: {row.reason}" for name, row in others), ""),
-        counts=counts,
-        several=several,
-    )
+        bad += [(split.name, row) for row in documents.bad]
+    return _Read(sample, bad, counts, several)
 
 
 def _is_unlabelled(row: BadRow) -> bool:
@@ -357,33 +293,37 @@ def _is_unlabelled(row: BadRow) -> bool:
 def _as_read(proposal: Proposal, sources: Sequence[Source]) -> Proposal:
     """The proposal with the classes that an ingest finds in a sample, and what it cannot read or learn."""
     read, warnings, problem = _read(proposal, sources), list(proposal.warnings), None
-    if read.undecodable and "encoding" not in proposal.ingest:
+    undecodable = sum(row.code == "encoding" for _, row in read.bad)
+    if undecodable and "encoding" not in proposal.ingest:
         detecting = replace(proposal, ingest=proposal.ingest | {"encoding": AUTO})
         detected = _read(detecting, sources)
-        if detected.bad < read.bad:
-            warnings.append(f"Not valid UTF-8: {read.undecodable:,} of {plural(read.rows, 'row')} in the sample.")
+        if len(detected.bad) < len(read.bad):
+            warnings.append(f"Not valid UTF-8: {undecodable:,} of {plural(read.rows, 'row')} in the sample.")
             proposal, read = detecting, detected
     if proposal.labels == "multi" and not read.several:  # lists of one class, or text that is not divided
         single = replace(proposal, labels="classes")
         undivided = _read(single, sources)
-        if undivided.bad <= read.bad:
+        if len(undivided.bad) <= len(read.bad):
             proposal, read = single, undivided
-    ingest = proposal.ingest
-    if read.unlabelled:
+    others = [(name, row) for name, row in read.bad if not _is_unlabelled(row)]
+    if unlabelled := len(read.bad) - len(others):
+        warnings.append(f"Documents without a label are quarantined: {unlabelled:,} of {read.rows:,} in the sample.")
+    if others:
+        first = f"{position(*others[0])}: {others[0][1].reason}"
         warnings.append(
-            f"Documents without a label are quarantined: {read.unlabelled:,} of {read.rows:,} in the sample."
+            f"{len(others):,} of {plural(read.rows, 'row')} in the sample cannot be read, the first: {first}."
         )
-    if read.first:
-        n = read.bad - read.unlabelled
-        warnings.append(f"{n:,} of {plural(read.rows, 'row')} in the sample cannot be read, the first: {read.first}.")
+    ingest = proposal.ingest
     if read.bad:
-        ingest = ingest | {"max_bad_rows": max(100, 2 * read.expected)}
-    counts = proposal.counts if sources[0].format in FOLDERS else read.counts
+        expected = round(len(read.bad) / max(read.sample.share, 1e-9))
+        ingest = ingest | {"max_bad_rows": max(100, 2 * expected)}
+    in_folders = sources[0].format in FOLDERS  # whose files are all counted
+    counts = proposal.counts if in_folders else read.counts
     if proposal.labels != "numbers" and len(counts) < 2:
         problem = "The sample has one class only: a run needs two."
     elif proposal.labels == "classes" and are_ids(counts.values()):
         problem = f"The sample has {len(counts):,} classes, most of one document each: the label looks like an id."
-    documents = proposal.documents if sources[0].format in FOLDERS else read.rows
+    documents = proposal.documents if in_folders else read.rows
     return replace(
         proposal, counts=counts, documents=documents, ingest=ingest, warnings=tuple(warnings), problem=problem
     )
@@ -451,15 +391,7 @@ def _of_records(sources: Sequence[Source]) -> Proposal:
 def _is_header(names: Sequence[str]) -> bool:
     """Whether the cells of a first record can be names of columns."""
     distinct = len(set(names)) == len(names)
-    return distinct and all(name.strip() and len(name.split()) <= 4 and not _is_number(name) for name in names)
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+    return distinct and all(name.strip() and len(name.split()) <= 4 and not _NUMBER.fullmatch(name) for name in names)
 
 
 def _rank(name: str, names: Sequence[str]) -> int:

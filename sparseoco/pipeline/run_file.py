@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import date, time
-from typing import Annotated, Any, Final, Literal, TypeVar, get_args
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import BaseModel, Field, PlainSerializer, PlainValidator, model_validator
 
@@ -17,11 +17,11 @@ from sparseoco.core.option_models import OptionModel, validate
 from sparseoco.execution.options import ClusterOptions
 from sparseoco.scoring.options import ScoreOptions
 from sparseoco.storage.locations import Location, is_local, join_path, location, read_toml, resolve_against, toml_value
+from sparseoco.storage.metric_names import METRICS
 from sparseoco.store.weighting import FeatureOptions
 from sparseoco.text.options import IngestOptions, TextOptions
 from sparseoco.text.sources import check_apart
-from sparseoco.text.streams import codec_name
-from sparseoco.training.options import SearchOptions
+from sparseoco.training.options import LOSS_NAMES, PENALTY_NAMES, SearchOptions
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -261,6 +261,19 @@ def _log_file(folder: Location, file: str) -> str:
     return str(path)
 
 
+def run_file_schema() -> dict[str, Any]:
+    """The JSON Schema (draft 2020-12) of a run file: what pydantic prints, with what only validators know."""
+    schema = RunFile.model_json_schema()
+    schema["required"].remove("out")
+    cluster = schema["properties"]["cluster"]
+    cluster["anyOf"] = [{"type": "string"}, {"$ref": cluster.pop("$ref")}]
+    search = schema["$defs"]["SearchOptions"]["properties"]
+    search["algorithms"]["additionalProperties"] = {"type": "object"}
+    for key, names in (("loss", ("auto", *LOSS_NAMES)), ("penalty", PENALTY_NAMES), ("metric", (*METRICS, None))):
+        search[key]["enum"] = list(names)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema"} | schema
+
+
 def load_cluster_file(path: str | Location) -> ClusterOptions:
     """Read and validate a file with the keys of a `[cluster]` table. Raises `InputError` as `load_run_file`."""
     return validate(ClusterOptions, read_toml(location(path)), str(path))
@@ -270,14 +283,15 @@ _TABLES: Final[tuple[type[BaseModel], ...]] = (
     *(RunFile, IngestOptions, FeatureOptions, SearchOptions, EvaluateOptions, ScoreTable, NightlyOptions),
     ClusterOptions,
 )
-_KEYS: Final = {name: info.annotation for table in _TABLES for name, info in table.model_fields.items()}
+_KEYS: Final = frozenset(name for table in _TABLES for name in table.model_fields)
 _OTHER_NAMES: Final = {
     "algorithm": "algorithms",
     "class": "classes",
     "column": "columns",
     "grid": "[search.algorithms]",
 }
-_FLAG: Final = re.compile(r"--(no-)?([a-z]+(?:-[a-z]+)*)( [\w.-]*\w)?")
+_FLAG: Final = re.compile(r"--(no-)?([a-z]+(?:-[a-z]+)*)(?: (?!it\b)([\w-]+)(?=[.,)]|$| or ))?")
+"""A flag, and the word after it if it ends a phrase: its value."""
 
 
 def name_keys(message: str) -> str:
@@ -295,34 +309,14 @@ def name_keys(message: str) -> str:
 
 
 def _key(flag: re.Match[str]) -> str:
-    """The key of a flag, with the value that follows it if there is one."""
-    negated, name, rest = flag[1], flag[2], flag[3] or ""
+    """The key of a flag, with its value if there is one."""
+    negated, name, value = flag.groups()
     key = _OTHER_NAMES.get(name, name.replace("-", "_"))
     if key not in {*_KEYS, *_OTHER_NAMES.values()}:
         return flag[0]
     if negated:
-        return f"{key} = false{rest}"
-    value = rest.strip()
-    if not value or not _is_value(key, value):
-        return key + rest
-    return f"{key} = {toml_value(int(value) if value.isdigit() else value)}"
-
-
-def _is_value(key: str, word: str) -> bool:
-    """Whether the word after a flag is its value: one of the choices, a codec, a number or a placeholder."""
-    if key == "encoding":
-        try:
-            return bool(codec_name(word))
-        except ValueError:
-            return False
-    return word.isdigit() or word.isupper() or word in _choices(_KEYS.get(key))
-
-
-def _choices(annotation: Any) -> Iterator[Any]:
-    """The values of the literals in a type."""
-    for inner in get_args(annotation):
-        yield inner
-        yield from _choices(inner)
+        return f"{key} = false" + (f" {value}" if value else "")
+    return f"{key} = {toml_value(int(value) if value.isdigit() else value)}" if value else key
 
 
 @contextmanager

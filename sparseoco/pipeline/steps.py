@@ -6,14 +6,11 @@ from typing import Any
 
 from distributed import Client
 
-from sparseoco.core.errors import InputError
 from sparseoco.core.logs import ProgressCallback, logged_step, no_progress
 from sparseoco.execution.clusters import ClusterOptions, connect, shared_cluster
-from sparseoco.pipeline.evaluation import TEST, evaluate_model
+from sparseoco.pipeline.evaluation import check_test_inputs, run_evaluate
 from sparseoco.pipeline.run_file import RunFile
-from sparseoco.report import write_report
-from sparseoco.report.results import ChoiceRecord, RunRecord, as_configuration
-from sparseoco.report.scores import write_scores_page
+from sparseoco.report import ChoiceRecord, RunRecord, as_configuration, write_report, write_scores_page
 from sparseoco.scoring.manifest import SCORES_FOLDER, ScoreManifest
 from sparseoco.scoring.options import ScoreOptions
 from sparseoco.scoring.parts import model_entries
@@ -28,15 +25,15 @@ from sparseoco.search.run import (
     train_model,
     with_models,
 )
-from sparseoco.storage.commit import commit_json, read_validated
+from sparseoco.storage.commit import read_validated
 from sparseoco.storage.locations import Location, local_work_folder
 from sparseoco.storage.locks import FolderKind, exclusive_lock
 from sparseoco.store.manifest import STORE_FOLDER, Manifest
 from sparseoco.store.shards import Store
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions, VocabularyPolicy
-from sparseoco.text.sources import check_apart, find_sources
-from sparseoco.training.models import MODEL_FOLDER, Model
+from sparseoco.text.sources import check_apart
+from sparseoco.training.models import MODEL_FOLDER
 from sparseoco.training.options import Configuration, SearchOptions
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -194,8 +191,7 @@ def folder_cluster(cluster: ClusterOptions, folder: Location, *kinds: FolderKind
 @logged_step("ingest", "run")
 def run_ingest(run: RunFile, progress: ProgressCallback = no_progress) -> Location:
     """The ingest step of a run file; returns the store. Files to evaluate on are looked up first."""
-    if run.evaluate.inputs is not None:
-        find_sources(list(run.evaluate.inputs), run.ingest.text)
+    check_test_inputs(run)
     ingest_texts(
         list(run.ingest.inputs),
         run.store,
@@ -218,38 +214,6 @@ def run_search(run: RunFile, progress: ProgressCallback = no_progress) -> Locati
 def run_train(run: RunFile, progress: ProgressCallback = no_progress) -> Location:
     """The train step of a run file: the best configuration on all data; returns the model."""
     return train_best(run.store, run.out, run.cluster, progress=progress)
-
-
-@logged_step("evaluate", "run")
-def run_evaluate(run: RunFile, progress: ProgressCallback = no_progress) -> Location | None:
-    """The evaluate step of a run file: the model on unseen text; returns the path of the result.
-
-    None if the run file asks for no test set (``holdout = 0``).
-    """
-    options, evaluate = run.text, run.evaluate
-    if not evaluate.names_test_set and not options.holdout:
-        return None
-    inputs = evaluate.inputs if evaluate.inputs is not None else run.ingest.inputs
-    where = evaluate.where if evaluate.names_test_set else options.where
-    path = run.out / "evaluation.json"
-    model = Model(run.out / "model")
-    with exclusive_lock(run.out), exclusive_lock(run.out / "model"):
-        try:
-            result = evaluate_model(
-                model,
-                list(inputs),
-                where,
-                progress,
-                run.out / TEST,
-                holdout=options.holdout,
-                ingested=Store.find(run.store),
-            )
-        except InputError as error:
-            if evaluate.names_test_set or error.code != "no-documents":
-                raise
-            return None  # a corpus so small that none was withheld
-        commit_json(path, result)
-    return path
 
 
 @logged_step("score", "run")

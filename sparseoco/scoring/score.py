@@ -201,7 +201,7 @@ class _Run(NamedTuple):
             quarantine=add_files(self.out, "quarantine", earlier.quarantine if earlier else (), quarantine),
             multiline_rows=sum(part.multiline for part in parts) + (earlier.multiline_rows if earlier else 0),
             missing={name: n + (earlier.missing[name] if earlier else 0) for name, n in missing.items()},
-            **add_parts(self.out, earlier, entries, added),
+            **add_parts(self.out, before, entries, added),
         )
         return commit_scores(self.out, manifest)
 

@@ -264,38 +264,28 @@ def _of_files(sources: list[Source], options: TextOptions) -> Kind:
     )
 
 
-class Slice(NamedTuple):
-    """A part of a sample: the `number`-th split of a source, its documents, and the content they were read from."""
-
-    number: int
-    split: Split
-    documents: Documents | CountedDocuments
-    content: Content | None
-
-
 @dataclass
 class Sample:
-    """Iterates over a sample of the splits of some sources: all of small inputs, else some from everywhere.
+    """Iterates over a sample of the splits of some sources, with their documents: all of small inputs, else some from
+    everywhere.
 
     Texts are often sorted by class or by part. Of a file that must be read in order there are more splits at the
-    beginning: those whose numbers are multiples of `gap` are at equal distances. Raises `InputError` for the
-    first bad row beyond `max_bad_rows`.
+    beginning. Raises `InputError` for the first bad row beyond `max_bad_rows`.
 
     Attributes
     ----------
     rows, bad : int
         Documents and bad rows so far.
-    totals : dict
-        Estimated size of all splits of a source, by its number, once it has been read.
     """
 
     sources: Sequence[Source]
     options: TextOptions
     split_bytes: int
     withheld: bool = False
+    labelled: bool = True
     rows: int = field(default=0, init=False)
     bad: int = field(default=0, init=False)
-    totals: dict[int, float] = field(default_factory=dict, init=False)
+    _totals: dict[int, float] = field(default_factory=dict, init=False)
     _read: float = field(default=0.0, init=False)
 
     @cached_property
@@ -304,59 +294,47 @@ class Sample:
         return sum(source.bytes for source in self.sources) <= WHOLE_BYTES
 
     @property
-    def sources_share(self) -> float:
-        """The share of the sources that are sampled, by their size."""
-        return sum(self.sources[index].bytes for index in self._chosen) / max(sum(s.bytes for s in self.sources), 1)
-
-    @property
     def share(self) -> float:
         """The share of the text that was read, estimated."""
-        return 1.0 if self.is_whole else min(1.0, self._read / max(sum(self.totals.values()), 1) * self.sources_share)
+        if self.is_whole:
+            return 1.0
+        sources = sum(self.sources[index].bytes for index in self._chosen) / sum(each.bytes for each in self.sources)
+        return min(1.0, sources * self._read / max(sum(self._totals.values()), 1))
 
     @cached_property
     def _chosen(self) -> list[int]:
         count = len(self.sources) if self.is_whole else min(SAMPLED_SOURCES, len(self.sources))
         return [i * len(self.sources) // count for i in range(count)]
 
-    def __iter__(self) -> Iterator[Slice]:
+    def __iter__(self) -> Iterator[tuple[Split, Documents | CountedDocuments]]:
         counted = 0
         for index in self._chosen:
             source = self.sources[index]
             until = time.monotonic() + SAMPLE_SECONDS / len(self._chosen)
-            for number, split, content in self._splits(index, source):
-                labelled = source.format not in UNLABELLED
+            labelled = self.labelled and source.format not in UNLABELLED
+            for split, content in self._splits(index, source):
                 documents = read_split(split, self.options, labelled=labelled, withheld=self.withheld, content=content)
                 counted = check_bad_rows(split, documents.bad, self.options, counted)
                 self.rows += len(documents)
                 self.bad += len(documents.bad)
                 self._read += split.bytes
-                yield Slice(number, split, documents, content)
+                yield split, documents
                 if not self.is_whole and time.monotonic() > until:
                     break
         close_tables()
 
-    def _splits(self, index: int, source: Source) -> Iterator[tuple[int, Split, Content | None]]:
+    def _splits(self, index: int, source: Source) -> Iterator[tuple[Split, Content | None]]:
         reader = SplitReader(index, source, self.options, self.split_bytes)
         if source.format in TABLES | FOLDERS:
             splits = list(reader)
-            self.totals[index] = sum(split.bytes for split, _ in splits)
-            step = 1 if self.is_whole else max(1, len(splits) // SLICES)
-            for number, (split, content) in enumerate(splits[::step]):
-                yield number, split, content
+            self._totals[index] = sum(split.bytes for split, _ in splits)
+            yield from splits[:: 1 if self.is_whole else max(1, len(splits) // SLICES)]
             return
         for number, (split, content) in enumerate(reader):
-            self.totals[index] = max(split.stop, source.bytes * reader.inflation)
-            if self.is_whole or number % gap(number) == 0:
-                yield number, split, content
-
-
-def gap(number: int) -> int:
-    """The distance of the splits that are in a sample, around split `number` of a file: it grows with the number.
-
-    >>> gap(0), gap(31), gap(32), gap(64), gap(130)
-    (1, 1, 2, 4, 8)
-    """
-    return 1 << (number // SLICES).bit_length()
+            self._totals[index] = max(split.stop, source.bytes * reader.inflation)
+            gap = 1 << (number // SLICES).bit_length()  # it grows with the number
+            if self.is_whole or number % gap == 0:
+                yield split, content
 
 
 # ----------------------------------------------------------------------------------------------------------------------

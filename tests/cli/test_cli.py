@@ -50,7 +50,7 @@ def test_a_run_file_from_text_to_report(tmp_path: Path, cli: Cli) -> None:
     kept = [*(run / "shards").glob("*.parquet"), run / "model" / "model.json"]
     stamps = {path: path.stat().st_mtime_ns for path in kept}
     assert read_status(run).ended
-    assert "only evaluates and writes the report again" in cli("status", run, "--watch", "1").out
+    assert "cells completed" in cli("status", run, "--watch", "1").out
     cli("run", tmp_path / "places.toml")
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
     assert {path: path.stat().st_mtime_ns for path in stamps} == stamps

@@ -308,7 +308,7 @@ def test_errors_of_slurm_are_reported(tmp_path: Path, queue: Queue, changed: dic
 STUCK = """
 import ctypes, signal, sys
 argument, sys.argv[0] = sys.argv[1], "-m"  # as `python -m sparseoco.flows.ingest` begins
-from sparseoco.flows import command, ending
+from sparseoco.flows import command
 from sparseoco.pipeline import steps as run_steps
 
 def stick(run):
@@ -316,7 +316,7 @@ def stick(run):
     print("stuck", flush=True)
     ctypes.CDLL(None).sleep(60)
 
-ending.GRACE_SECONDS = 0.5
+command.GRACE_SECONDS = 0.5
 run_steps.STEPS["ingest"] = stick
 sys.argv = ["ingest", argument]
 command.main("ingest")

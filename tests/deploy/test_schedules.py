@@ -1,12 +1,10 @@
-"""Schedules: deploy/prefect.yaml as a person copies and changes it, and flows served on a schedule of their own."""
+"""Schedules: deploy/prefect.yaml as a person copies and changes it, and a flow served by a script."""
 
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,7 @@ import pytest
 import yaml
 from prefect.flows import load_flow_from_entrypoint
 
-from sparseoco.flows.serving import TAG
+from sparseoco.flows.command import TAG
 from tests.deploy.deployments import (
     EXAMPLE,
     check_results,
@@ -27,7 +25,6 @@ from tests.deploy.deployments import (
 from tests.support.prefect_server import (
     ROOT,
     ask,
-    check_ends,
     environment,
     flow_runs,
     prefect_server,
@@ -83,17 +80,22 @@ def test_a_deployed_schedule_fires_and_the_run_is_read_through_the_api(tmp_path:
     check_results(server, tmp_path / "run")
 
 
-@contextmanager
-def served(folder: Path, server: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    env = environment(folder / "home", PREFECT_API_URL=server, PREFECT_RUNNER_POLL_FREQUENCY="1")
-    command = [sys.executable, "-m", "sparseoco.flows.pipeline", "serve", *arguments]
-    with running(command, folder / "served.log", env, folder) as process:
-        yield process
+SERVE = """
+import sys
+from prefect.types.entrypoint import EntrypointType
+from sparseoco.flows.pipeline import pipeline
+
+module = EntrypointType.MODULE_PATH
+pipeline.serve("reviews", interval=10, parameters={"run_file": sys.argv[1]}, global_limit=1, entrypoint_type=module)
+"""
+"""A script like that in docs/operations/prefect.md."""
 
 
 @pytest.mark.slow
-def test_a_served_flow_runs_at_an_interval(tmp_path: Path, server: str) -> None:
-    with served(tmp_path, server, "--interval", "10s", str(write_run_file(tmp_path))):
+def test_a_flow_served_by_a_script_runs_at_an_interval(tmp_path: Path, server: str) -> None:
+    env = environment(tmp_path / "home", PREFECT_API_URL=server, PREFECT_RUNNER_POLL_FREQUENCY="1")
+    command = [sys.executable, "-c", SERVE, str(write_run_file(tmp_path))]
+    with running(command, tmp_path / "served.log", env, tmp_path):
         runs = wait_for(lambda: two_of(flow_runs(server, "COMPLETED")), "two runs to end", seconds=300)
     assert runs[0]["name"] != runs[1]["name"]
     assert not flow_runs(server, "FAILED", "CRASHED")
@@ -102,31 +104,6 @@ def test_a_served_flow_runs_at_an_interval(tmp_path: Path, server: str) -> None:
 
 def two_of(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return runs if len(runs) >= 2 else []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_served_flow_that_is_stopped_ends_within_ten_seconds(
-    tmp_path: Path, server: str, number: signal.Signals
-) -> None:
-    run_file = write_long_run_file(tmp_path)
-    with served(tmp_path, server, "--interval", "10s", str(run_file)) as process:
-        wait_for(lambda: search_begun(tmp_path), "the search to begin", seconds=300)
-        wait_for(lambda: flow_runs(server, "CANCELLED"), "a run that is due meanwhile to end")
-        check_ends(process, number)
-        assert not group_of(process.pid)
-    named = [run["name"] for run in flow_runs(server, "CANCELLED", "CRASHED")]
-    assert sum(name.startswith("places 2") for name in named) == 1
-    assert not flow_runs(server, "RUNNING", "PENDING", "CANCELLING")
-    assert (tmp_path / "run/shards/manifest-00000001.json").exists()
-    assert [deployment["paused"] for deployment in ask(server, "deployments/filter")] == [True]
-
-
-def group_of(leader: int) -> list[str]:
-    """Living processes of the leader's group."""
-    listed = subprocess.run(["ps", "-eo", "pgid,stat,args"], capture_output=True, text=True, check=True).stdout
-    rows = [line.split(maxsplit=2) for line in listed.splitlines()[1:]]
-    return [" ".join(row) for row in rows if row[0] == str(leader) and not row[1].startswith("Z")]
 
 
 @pytest.mark.slow

@@ -17,12 +17,13 @@ import pytest
 from sparseoco.core.errors import SparseocoError, StorageError
 from sparseoco.estimators.export import export_sklearn
 from sparseoco.execution.clusters import ClusterOptions, connect
-from sparseoco.pipeline.evaluation import predict_lines
+from sparseoco.pipeline.evaluation import predict, text_and_ids
 from sparseoco.pipeline.explanation import Explainer, compare_models
 from sparseoco.storage.checkpoints import read_checkpoint
 from sparseoco.store.shards import Store
 from sparseoco.text import counting
 from sparseoco.text.array_files import StagingError, save_arrays
+from sparseoco.text.readers import ReadOutcome
 from sparseoco.text.vocabulary import index as tokens
 from sparseoco.training.models import Model
 from tests.support.damage import damage
@@ -162,8 +163,12 @@ MODELS: dict[str, dict[str, Any]] = {
 }
 
 
+def predict_lines(model: Model) -> None:
+    predict(model, text_and_ids(model, (), {}, LINES, ReadOutcome()), io.StringIO(), margins=True)
+
+
 def commands(folder: Path, original: Model) -> Iterator[Any]:
-    yield lambda: predict_lines(Model(folder), LINES, io.StringIO(), margins=True)
+    yield lambda: predict_lines(Model(folder))
     yield lambda: list(Explainer(Model(folder)).explain(["alpha beta", "the"]))
     yield lambda: compare_models(Model(folder), original).described
     yield lambda: export_sklearn(Model(folder), folder.parent / "model.skops")

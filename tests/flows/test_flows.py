@@ -1,27 +1,21 @@
 """The flows, as a person runs them: in a process of their own, with a Prefect home of their own."""
 
-import asyncio
 import logging
-import os
 import re
 import runpy
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from unittest.mock import AsyncMock
 
 import httpx
 import pytest
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from sparseoco.core.errors import InputError
-from sparseoco.core.signals import MESSAGE, SIGNALS
-from sparseoco.flows import serving
 from sparseoco.flows.command import main
-from sparseoco.flows.ending import fails_with_message
+from sparseoco.flows.steps import fails_with_message
 from sparseoco.pipeline import steps as run_steps
 from sparseoco.pipeline.run_file import load_run_file
 from tests.deploy.deployments import check_results
@@ -134,46 +128,6 @@ def test_errors_are_sentences_in_states_and_logs(tmp_path: Path) -> None:
     assert "NoneType" not in ran.stderr
 
 
-class FakeRunner:
-    """A runner of Prefect that serves until it is stopped."""
-
-    def __init__(self, **_: Any) -> None:
-        self.started, self._stopped = False, asyncio.Event()
-
-    def add_flow(self, *_: Any, **__: Any) -> str:
-        return "deployment"
-
-    async def start(self) -> None:
-        self.started = True
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # as Prefect, which has its own handler
-        asyncio.get_running_loop().call_later(0.1, os.kill, os.getpid(), signal.SIGTERM)
-        await self._stopped.wait()
-
-    async def astop(self) -> None:
-        self._stopped.set()
-
-    async def cancel_all(self) -> None: ...
-
-
-def test_a_served_flow_that_is_stopped_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(serving, "Runner", FakeRunner)
-    monkeypatch.setattr(serving, "get_client", lambda: AsyncMock(__aenter__=AsyncMock()))
-    monkeypatch.setattr(serving, "kill_after", lambda _: None)
-    monkeypatch.setattr("sparseoco.flows.command._check_server", lambda: None)
-    monkeypatch.setattr(sys, "argv", ["pipeline", "serve", str(write_run_file(tmp_path))])
-    handlers = {number: signal.getsignal(number) for number in SIGNALS}
-    try:
-        with temporary_settings({PREFECT_API_URL: "http://127.0.0.1/api"}), pytest.raises(SystemExit) as ended:
-            main("pipeline")
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-    assert ended.value.code == 128 + signal.SIGTERM
-    assert capfd.readouterr().err == f"sparseoco: {MESSAGE}\n"
-
-
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[str]:
     with prefect_server(tmp_path / "server") as address:
@@ -242,28 +196,9 @@ def test_a_server_with_another_password_is_reported(tmp_path: Path, capsys: pyte
 
 
 @pytest.mark.fault(7)
-@pytest.mark.parametrize(
-    ("arguments", "server_is_named", "code", "value"),
-    [
-        (["serve", "--interval", "1h"], False, "no-prefect-server", "PREFECT_API_URL"),
-        (["serve", "--interval", "1h"], True, "no-prefect-server", "127.0.0.1"),
-        ([], True, "no-prefect-server", "127.0.0.1"),
-        (["serve", "--interval", "soon"], False, "invalid-option", "--interval soon"),
-        (["serve", "--cron", "0 26 * * *"], False, "invalid-option", '--cron "0 26 * * *" --timezone UTC'),
-        (["serve", "--cron", "0 2 * * *", "--timezone", "Mars/North"], False, "invalid-option", "Mars/North"),
-        (["serve", "--cron", "0 2 * * *", "--interval", "1h"], False, "unsupported-combination", "--interval"),
-    ],
-)
-def test_invalid_schedules(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    arguments: list[str],
-    server_is_named: bool,
-    code: str,
-    value: str,
-) -> None:
-    named = f"http://me:secret@127.0.0.1:{free_port()}/api" if server_is_named else None
-    error = refused(capsys, "pipeline", *arguments, write_run_file(tmp_path), server=named)
-    assert value in error.splitlines()[-1]
-    assert error.endswith(f"[{code}]\n")
+def test_a_server_that_does_not_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    error = refused(capsys, "pipeline", write_run_file(tmp_path), server=f"http://me:secret@{address}/api")
+    assert address in error
+    assert error.endswith("[no-prefect-server]\n")
     assert "secret" not in error

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from distributed import Client
@@ -15,15 +15,7 @@ from sparseoco.kernels.columns import RowBatch
 from sparseoco.learners.losses import find_loss
 from sparseoco.search.run import describe_block, model_is_complete
 from sparseoco.search.worker import StateLostError, block_corpus, increment_store, learner_after, start_run
-from sparseoco.storage.commit import (
-    Count,
-    Sha256,
-    commit_json,
-    digest_value,
-    read_validated,
-    validated,
-    with_other_keys,
-)
+from sparseoco.storage.commit import Count, Sha256, read_validated, validated, with_other_keys
 from sparseoco.storage.locations import Location
 from sparseoco.storage.tables import Row
 from sparseoco.store.corpus import check_worker_running, host_folder, open_corpus
@@ -42,11 +34,8 @@ from sparseoco.training.warm_start import Origin, take_weights
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Tasks of a nightly run: evaluating the deployed model on new documents, writing the model of a candidate.
-#
-# Their results are files named by what they depend on.
 
 
-T = TypeVar("T")
 Csr = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
 
 
@@ -75,40 +64,17 @@ class IncrementEvaluation(NamedTuple):
     deployed_error: float | None = None
 
 
-def _kept_result(
-    pool: TaskPool, folder: Location, key: list[Any], kind: type[T], task: Callable[..., Any], *arguments: object
-) -> T:
-    """The result of a task, in a file in `folder` that is named by its key; it is run if that is missing or corrupt."""
-    path = folder.resolve() / f"{digest_value(key)[:32]}.json"
-    with suppress(DamagedError):
-        return read_validated(path, kind)
-    pool.call(_commit_task, path, task, *arguments)
-    return read_validated(path, kind)
-
-
-def _commit_task(path: Location, task: Callable[..., Any], *arguments: object) -> None:
-    commit_json(path, task(*arguments)._asdict())
-
-
-def evaluate_increment(
-    client: Client, store: Location, version: int, deployed: Location | None, folder: Location
-) -> IncrementEvaluation:
-    """Evaluate the deployed model, given by its folder, on an increment; the result is a file in `folder`.
-
-    Raises `SparseocoError` if the task fails.
-    """
+def evaluate_increment(client: Client, store: Location, version: int, deployed: Location | None) -> IncrementEvaluation:
+    """Evaluate the deployed model, given by its folder, on an increment. Raises `SparseocoError` if the task fails."""
     increment, pool = increment_store(store, version), TaskPool(client, "The new documents could not be evaluated")
-    key = [increment.manifest.digest, deployed_digest(deployed)]
-    arguments = store_reference(increment), deployed and deployed.resolve()
-    return _kept_result(pool, folder, key, IncrementEvaluation, _evaluate, *arguments)
+    found: IncrementEvaluation = pool.call(_evaluate, store_reference(increment), deployed and deployed.resolve())
+    return found
 
 
-def deployed_digest(folder: Location | None) -> str | None:
-    """The digest of the state of the deployed model, if any. Raises `SparseocoError`, saying how to deploy another."""
-    if folder is None:
-        return None
+def check_deployed(folder: Location) -> None:
+    """Raises `SparseocoError`, saying how to deploy another, for a deployed model that cannot be used."""
     try:
-        return validated(folder / DESCRIPTION, Model(folder).description, DeployedModel)["learner_sha256"]
+        validated(folder / DESCRIPTION, Model(folder).description, DeployedModel)
     except (InputError, DamagedError) as error:
         raise SparseocoError(
             f"{error} Roll back to another model: sparseoco nightly RUN_FILE --rollback INCREMENT.", code=error.code
@@ -270,22 +236,19 @@ def compare_increment(
     block: Block,
     store: Location,
     deployed: Location | None,
-    folders: tuple[Location, Location],
+    checkpoints: Location,
     metric: str,
     confidence: float,
 ) -> Comparison:
     """Compare the candidate, a block of one configuration, with the deployed model, given by its folder.
 
-    Every document is predicted before the candidate learns it. `folders` are those of the checkpoints and of the
-    results. Raises `SparseocoError` if the task fails.
+    Every document is predicted before the candidate learns it. Raises `SparseocoError` if the task fails.
     """
-    checkpoints, folder = folders
     assert block.setting.increment is not None
     reference = store_reference(increment_store(store, block.setting.increment.version))
-    key = [block.digest, deployed_digest(deployed), metric, confidence]
     arguments = block, deployed and deployed.resolve(), metric, confidence, reference, checkpoints.resolve()
-    pool = TaskPool(client, "The candidate could not be compared")
-    return _kept_result(pool, folder, key, Comparison, _compare, *arguments)
+    found: Comparison = TaskPool(client, "The candidate could not be compared").call(_compare, *arguments)
+    return found
 
 
 def _compare(

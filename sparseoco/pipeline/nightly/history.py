@@ -5,14 +5,11 @@ import json
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple, overload
+from typing import NamedTuple
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from sparseoco.core.errors import DamagedError, StorageError
 from sparseoco.pipeline.nightly.evaluation import Comparison
@@ -20,7 +17,7 @@ from sparseoco.search.selection import choose
 from sparseoco.storage.commit import commit_json, read_json, remove_file, remove_folder
 from sparseoco.storage.locations import Location
 from sparseoco.storage.metric_names import METRICS
-from sparseoco.storage.tables import Row, read_parquet_file, write_parquet, write_result_table
+from sparseoco.storage.tables import Row, read_parquet_file, write_result_table
 from sparseoco.store.weighting import Weighting
 from sparseoco.training.models import PROMOTED
 from sparseoco.training.options import Configuration, Select
@@ -132,50 +129,7 @@ TABLES = {
 }
 
 
-class HistoryRows(Sequence[Row]):
-    """The rows of a table of the history, in order of increments; a row is made when it is asked for.
-
-    Parameters
-    ----------
-    table : pyarrow.Table
-        With a column increment, which does not decrease, or after.
-    """
-
-    def __init__(self, table: pa.Table) -> None:
-        self.table = table.combine_chunks()
-
-    @classmethod
-    def of(cls, rows: Iterable[Row], schema: pa.Schema) -> "HistoryRows":
-        """Rows as a table of a schema; keys that they lack are null."""
-        return cls(pa.Table.from_pylist(list(rows), schema=schema))
-
-    def __len__(self) -> int:
-        return int(self.table.num_rows)
-
-    @overload
-    def __getitem__(self, index: int) -> Row: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Row]: ...
-    def __getitem__(self, index: int | slice) -> Row | list[Row]:
-        first, stop, _ = (index if isinstance(index, slice) else slice(index, index + 1 or None)).indices(len(self))
-        rows: list[Row] = self.table.slice(first, max(stop - first, 0)).to_pylist()
-        return rows if isinstance(index, slice) else rows[0]
-
-    def increments(self) -> NDArray[np.int64]:
-        """(rows,): the increment of each row."""
-        return np.asarray(self.table["increment"].to_numpy(), np.int64)
-
-    def promoted(self) -> list[int]:
-        """The increments whose candidate was promoted; of the table history."""
-        return [int(n) for n in self.increments()[self.table["promoted"].fill_null(False).to_numpy()]]
-
-    def between(self, first: int, last: int) -> "HistoryRows":
-        """The rows of increments `first` to `last`."""
-        start, stop = np.searchsorted(self.increments(), [first, last + 1])
-        return HistoryRows(self.table.slice(start, stop - start))
-
-
-def read_history(run: Location, name: str) -> HistoryRows:
+def read_history(run: Location, name: str) -> list[Row]:
     """The rows of one of `TABLES`, of history-rollbacks or history-quarantine, in order of increments; none if there
     is no file.
 
@@ -188,12 +142,13 @@ def read_history(run: Location, name: str) -> HistoryRows:
     except DamagedError as error:
         if error.code != "missing-file":  # any other error is raised: the file would be overwritten
             raise
-        return HistoryRows(schema.empty_table())
+        return []
     if table.schema.names != schema.names:
         raise DamagedError(
             f"{path} was written by another version of sparseoco: use a new run folder.", code="format-version"
         )
-    return HistoryRows(table.cast(schema))  # Parquet has no seconds
+    rows: list[Row] = table.to_pylist()
+    return rows
 
 
 def add_increment(run: Location, increment: int, rows: Mapping[str, Sequence[Row]]) -> None:
@@ -203,19 +158,23 @@ def add_increment(run: Location, increment: int, rows: Mapping[str, Sequence[Row
 
     Raises `StorageError` if a table lacks an earlier increment.
     """
-    earlier = {name: read_history(run, name).between(1, increment - 1) for name in TABLES}
+    earlier = {name: [row for row in read_history(run, name) if row["increment"] < increment] for name in TABLES}
     for name, found in earlier.items():
-        missing = np.setdiff1d(np.arange(1, increment), found.increments())
-        if missing.size and (rows[name] or name != "history-classes"):
+        missing = sorted(set(range(1, increment)) - {row["increment"] for row in found})
+        if missing and (rows[name] or name != "history-classes"):
             raise StorageError(
-                f"{run / name}.parquet lacks {missing.size:,} of {increment - 1:,} increments, the first of them "
+                f"{run / name}.parquet lacks {len(missing):,} of {increment - 1:,} increments, the first of them "
                 f"{missing[0]}: restore it from a copy, or remove history.parquet to decide all increments again.",
                 code="incomplete-history",
             )
     for name, schema in TABLES.items():
-        added = HistoryRows.of(({"increment": increment} | row for row in rows[name]), schema)
-        table = pa.concat_tables([earlier[name].table, added.table]).combine_chunks()
-        write_parquet(run / f"{name}.parquet", table)
+        added = [{"increment": increment} | row for row in rows[name]]
+        write_result_table(run / f"{name}.parquet", [*earlier[name], *added], schema)
+
+
+def promoted(history: Sequence[Row]) -> list[int]:
+    """The increments whose candidate was promoted."""
+    return [row["increment"] for row in history if row["promoted"]]
 
 
 def timing(seconds: float) -> Row:
@@ -243,47 +202,46 @@ class Deployed(NamedTuple):
         return increment
 
 
-def find_deployed(history: HistoryRows, rollbacks: Sequence[Row]) -> Deployed | None:
+def find_deployed(history: Sequence[Row], rollbacks: Sequence[Row]) -> Deployed | None:
     """The deployed model: the last that was promoted, or the one rolled back to since; None before the first.
 
     A rollback is in effect until the next promotion, also after history.parquet was lost and decided again.
     """
-    promoted = history.promoted()
-    if not promoted:
+    chosen = promoted(history)
+    if not chosen:
         return None
-    last = history[promoted[-1] - 1]
+    last = history[chosen[-1] - 1]
     for rollback in reversed(rollbacks):
         after, increment = rollback["after"], rollback["increment"]
-        made_here = promoted[-1] <= after <= len(history) and history[after - 1]["store"] == rollback["store"]
-        if made_here and increment in promoted:
+        made_here = chosen[-1] <= after <= len(history) and history[after - 1]["store"] == rollback["store"]
+        if made_here and increment in chosen:
             return _measured(history, history[increment - 1], last, rollback)
     return _measured(history, last, last, None)
 
 
-def _measured(history: HistoryRows, row: Row, promoted: Row, rollback: Row | None) -> Deployed:
-    while_deployed = (pc.field("deployed") == row["increment"]) & pc.field("deployed_error").is_valid()
-    measured = HistoryRows(history.table.filter(while_deployed))
-    if not measured:
-        return Deployed(row, promoted, rollback, row["error"], row["increment"])
-    return Deployed(row, promoted, rollback, measured[-1]["deployed_error"], measured[-1]["increment"])
+def _measured(history: Sequence[Row], row: Row, last: Row, rollback: Row | None) -> Deployed:
+    for later in reversed(history):
+        if later["deployed"] == row["increment"] and later["deployed_error"] is not None:
+            return Deployed(row, last, rollback, later["deployed_error"], later["increment"])
+    return Deployed(row, last, rollback, row["error"], row["increment"])
 
 
-def read_deployed(run: Location, history: HistoryRows) -> Deployed | None:
+def read_deployed(run: Location, history: Sequence[Row]) -> Deployed | None:
     """As `find_deployed`, with the rollbacks of a run."""
     return find_deployed(history, read_history(run, "history-rollbacks"))
 
 
-def add_rollback(run: Location, increment: int, history: HistoryRows) -> None:
+def add_rollback(run: Location, increment: int, history: Sequence[Row]) -> None:
     """Commit a rollback to the model of an increment, after the increments of `history`."""
     last = history[-1]
     row = {"after": last["increment"], "increment": increment, "store": last["store"], "time": _now()}
-    rows = [*read_history(run, "history-rollbacks")[:], row]
+    rows = [*read_history(run, "history-rollbacks"), row]
     write_result_table(run / "history-rollbacks.parquet", rows, ROLLBACKS)
 
 
 def write_quarantine(run: Location, rows: Sequence[Row]) -> None:
     """Commit the rows of history-quarantine, unless the table has them already."""
-    if read_history(run, "history-quarantine")[:] != rows:
+    if read_history(run, "history-quarantine") != rows:
         write_result_table(run / "history-quarantine.parquet", rows, QUARANTINE)
 
 
@@ -404,14 +362,14 @@ def _pooled(rows: Sequence[Row], metric: str) -> Row:
 _MODEL = re.compile(r"\d{8}")
 
 
-def unneeded_models(run: Location, history: HistoryRows, keep: int | None) -> list[Location]:
+def unneeded_models(run: Location, history: Sequence[Row], keep: int | None) -> list[Location]:
     """The folders of models of decided increments that are not kept, in order of increments.
 
     Kept are the deployed model and those of the last `keep` promotions, of all of them if it is None. What an increment
     that was not promoted has left is not kept.
     """
-    promoted = history.promoted()
-    kept = set(promoted if keep is None else promoted[-keep:])
+    chosen = promoted(history)
+    kept = set(chosen if keep is None else chosen[-keep:])
     deployed = read_deployed(run, history)
     if deployed is not None:
         kept.add(deployed.increment)

@@ -1,24 +1,20 @@
 """The page, the lines and the summary of nightly runs."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from datetime import datetime
-from types import MappingProxyType
-from typing import Any, Final, NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any, Final
 
 from sparseoco.core.formatting import NONE, PERCENT, integer, metric_name, parameters, percent, plural
 from sparseoco.learners import without_defaults
-from sparseoco.pipeline.nightly.history import TABLES, Deployed, HistoryRows, find_deployed, left_out, read_history
+from sparseoco.pipeline.nightly.history import TABLES, Deployed, find_deployed, left_out, read_history
 from sparseoco.report.charts import (
     COLOURS,
-    HALF,
     MARKERS,
-    WIDTH,
     Chart,
     Level,
+    Points,
     Series,
     dashes,
     integer_axis,
@@ -34,7 +30,7 @@ from sparseoco.storage.locations import Location
 from sparseoco.storage.tables import Row
 
 # ----------------------------------------------------------------------------------------------------------------------
-# The page of nightly runs: the deployed model, errors of candidates and deployed models, class mix, unknown words.
+# The page of nightly runs: the deployed model, errors of candidates and deployed models, their difference, classes.
 
 
 PAGE: Final = "nightly.html"
@@ -42,38 +38,9 @@ MAX_CLASSES: Final = 12
 SHOWN: Final = 90
 """Increments on the page, the last ones: its size does not grow with their number."""
 OUTLIER: Final = 5
-OTHERS: Final = "all others"
 LISTED: Final = 10
 MAX_ROWS: Final = 100
 QUARANTINE_FILE: Final = "history-quarantine.parquet"
-
-
-class ClassMix(NamedTuple):
-    """Documents of each class by increment, classes in the order of the store; and in all increments `before` these."""
-
-    increments: list[int]
-    names: list[str]
-    documents: NDArray[np.int64]
-    """(classes, increments)."""
-    before: NDArray[np.int64]
-    """(classes,)."""
-
-    @classmethod
-    def from_rows(cls, rows: Sequence[Row], before: Mapping[str, int] = MappingProxyType({})) -> "ClassMix":
-        """From the rows of history-classes.parquet."""
-        increments = sorted({row["increment"] for row in rows})
-        names = {name: k for k, name in enumerate(dict.fromkeys(row["class"] for row in rows))}
-        documents = np.zeros((len(names), len(increments)), np.int64)
-        for row in rows:
-            documents[names[row["class"]], np.searchsorted(increments, row["increment"])] = row["documents"]
-        return cls(increments, list(names), documents, np.array([before.get(name, 0) for name in names], np.int64))
-
-    def shift(self, index: int) -> float | None:
-        """The total variation distance between the class mix of an increment and of all before, ½ Σ |p − q|."""
-        before, now = self.before + self.documents[:, :index].sum(axis=1), self.documents[:, index]
-        if not before.sum() or not now.sum():
-            return None
-        return float(sum(np.abs(now / now.sum() - before / before.sum()).tolist()) / 2)
 
 
 def write_nightly_page(run: Location, name: str) -> Location:
@@ -92,12 +59,12 @@ def write_nightly_page(run: Location, name: str) -> Location:
 
 def render_nightly(
     name: str,
-    history: HistoryRows,
-    configurations: HistoryRows,
-    classes: HistoryRows,
-    timings: HistoryRows,
-    rollbacks: HistoryRows,
-    quarantine: HistoryRows,
+    history: Sequence[Row],
+    configurations: Sequence[Row],
+    classes: Sequence[Row],
+    timings: Sequence[Row],
+    rollbacks: Sequence[Row],
+    quarantine: Sequence[Row],
 ) -> str:
     """The HTML of the page, with the last `SHOWN` increments and the totals of all.
 
@@ -105,30 +72,25 @@ def render_nightly(
     """
     deployed = find_deployed(history, rollbacks)
     total, first = len(history), max(1, len(history) + 1 - SHOWN)
-    shown, known = history[first - 1 :], classes.between(first, total)[:]
-    mix = ClassMix.from_rows(known, _class_totals(classes.between(1, first - 1)))
-    last = configurations.between(total, total)[:]
+    shown, known = history[first - 1 :], [row for row in classes if first <= row["increment"] <= total]
+    last = [row for row in configurations if row["increment"] == total]
     figures = {
         "errors": ("Error rate of every increment, in %", errors_figure(shown)),
-        "mix": ("Classes, in % of an increment's documents", mix_figure(mix) if mix.names else None),
         "difference": ("The candidate against the deployed model", difference_figure(shown)),
-        "recall": ("Recall of each class by increment", class_figure(known, "recall")),
-        "precision": ("Precision of each class by increment", class_figure(known, "precision")),
-        "unknown": ("Unknown words, in % of all", unknown_figure(shown)),
+        "recall": ("Recall of each class by increment", recall_figure(known)),
     }
     context = {
         "name": name,
         "increments": shown[::-1],
         "last": shown[-1] if shown else None,
-        "times": {row["increment"]: row for row in timings.between(first, total)[:]},
-        "shifts": dict(zip(mix.increments, map(mix.shift, range(len(mix.increments))), strict=True)),
+        "times": {row["increment"]: row for row in timings},
         "deployed": deployed,
         "since": _since(deployed, timings),
         "rollbacks": rollbacks[-SHOWN:][::-1],
         "left_out": left_out(quarantine),
         "quarantine": quarantine[-SHOWN:][::-1],
         "class_rows": [row for row in known if row["increment"] == total],
-        "documents": sum(history.table["documents"].to_pylist()),
+        "documents": sum(row["documents"] for row in history),
         "total": total,
         "configurations": sorted(last, key=_rank),
         "style": styles(row["algorithm"] for row in last),
@@ -141,6 +103,96 @@ def render_nightly(
         "interval_range": _range,
     }
     return render_page("nightly", context, "sparseoco.pipeline.nightly")
+
+
+def errors_figure(history: Sequence[Row]) -> Chart:
+    """Progressive error of the candidate and error of the deployed model, on the same documents."""
+
+    def points(name: str, *, promoted: bool = False) -> Points:
+        rows = [row for row in history if row[name] is not None and (row["promoted"] or not promoted)]
+        return [
+            (row["increment"], 100 * row[name], f"increment {row['increment']}: {percent(row[name])}\n{row['reason']}")
+            for row in rows
+        ]
+
+    series = [
+        line("candidate (progressive)", points("error"), COLOURS[0], marker="circle", size=3.0),
+        line("deployed model", points("deployed_error"), COLOURS[1], dash="dash", marker="square", size=3.0),
+        line("promoted", points("error", promoted=True), COLOURS[0], dash="", marker="star", size=6.0),
+    ]
+    x_axis = integer_axis("increment", [row["increment"] for row in history])
+    return Chart(x_axis, linear_axis("error rate, %", values_y(series)), series)
+
+
+def difference_figure(history: Sequence[Row]) -> Chart | None:
+    """The metric of the candidate less that of the deployed model on the same documents, with confidence intervals.
+
+    What is `OUTLIER` times as far from 0 as in half of the increments is drawn at that distance: one bad increment
+    would flatten all others. None if there are no intervals.
+    """
+    rows = [row for row in history if row["low"] is not None and row["difference"] is not None]
+    if not rows:
+        return None
+    scale = 100 if rows[-1]["metric"] == "error" else 1
+    extents = sorted(scale * max(abs(row["low"]), abs(row["high"])) for row in rows)
+    limit = OUTLIER * extents[len(extents) // 2] or 1.0
+
+    def values(name: str, own: list[Row]) -> list[float]:
+        return [min(max(scale * row[name], -limit), limit) for row in own]
+
+    series = []
+    for title, colour, marker, promoted in (
+        ("not promoted", COLOURS[1], "square", False),
+        ("promoted", COLOURS[0], "star", True),
+    ):
+        if own := [row for row in rows if row["promoted"] == promoted]:
+            labels = [f"increment {row['increment']}: {difference_text(row)}\n{row['reason']}" for row in own]
+            look: dict[str, Any] = {"dash": "", "marker": marker, "size": 5.0, "labels": labels}
+            look |= {name: values(name, own) for name in ("low", "high")}
+            x = [row["increment"] for row in own]
+            series.append(Series(title, x, values("difference", own), colour, **look))
+    label = f"{metric_name(rows[-1]['metric'])}: candidate − deployed" + (", %" if scale == 100 else "")
+    drawn = values_y(series, bands=True)
+    levels = [Level(edge, "larger differences are drawn here") for edge in (-limit, limit) if edge in drawn]
+    x_axis = integer_axis("increment", [row["increment"] for row in history])
+    return Chart(x_axis, linear_axis(label, [*drawn, 0.0]), series, [Level(0.0, "equal"), *levels])
+
+
+def recall_figure(rows: Sequence[Row]) -> Chart | None:
+    """Recall of each of the largest classes by increment: of the candidate, each document predicted before it is
+    learned. None if there are none."""
+    if all(row["recall"] is None for row in rows):
+        return None
+    sizes, recalls = Counter[str](), defaultdict[str, list[tuple[float, float | None, str]]](list)
+    for row in rows:
+        recall, label = row["recall"], f"increment {row['increment']}: {percent(row['recall'])}"
+        sizes[row["class"]] += row["documents"]
+        recalls[row["class"]].append((row["increment"], None if recall is None else 100 * recall, label))
+    largest = [name for name, _ in sizes.most_common(MAX_CLASSES)]
+    series = [
+        line(name, recalls[name], COLOURS[k % len(COLOURS)], dash=dash, marker=MARKERS[k % len(MARKERS)], size=3.5)
+        for k, (name, dash) in enumerate(zip(largest, dashes(len(largest)), strict=True))
+    ]
+    x_axis = integer_axis("increment", [row["increment"] for row in rows])
+    return Chart(x_axis, linear_axis("recall, %", values_y(series)), series)
+
+
+def _since(deployed: Deployed | None, timings: Sequence[Row]) -> datetime | None:
+    """When the deployed model was deployed."""
+    if deployed is None:
+        return None
+    ended = (row["ended"] for row in timings if row["increment"] == deployed.increment)
+    since: datetime | None = next(ended, None) if deployed.rollback is None else deployed.rollback["time"]
+    return since
+
+
+def _rank(row: Row) -> tuple[bool, float, int]:
+    error = row["progressive_error"]
+    return row["status"] != "ok" or error is None, error if error is not None else 1.0, row["configuration"]
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The nightly runs as lines of text and Markdown, and a table, where an HTML page cannot be shown.
 
 
 def increment_line(row: Row) -> str:
@@ -191,76 +243,6 @@ def parameters_label(row: Row) -> str:
     return parameters(without_defaults(row["algorithm"], json.loads(row["parameters"])))
 
 
-def _by_increment(
-    rows: Sequence[Row], key: str, name: str, colour: str, text: Callable[[Row], str] | None = None, **look: Any
-) -> Series:
-    """A column in per cent by increment, where it has values; with `text` labels of the points."""
-    known = [row for row in rows if row[key] is not None]
-    x, y = [row["increment"] for row in known], [100 * row[key] for row in known]
-    return Series(name, x, y, colour, labels=[] if text is None else [text(row) for row in known], **look)
-
-
-def _increments_chart(rows: Sequence[Row], label: str, series: list[Series], *, zero: bool = False) -> Chart:
-    y = linear_axis(label, values_y(series), zero=zero)
-    return Chart(integer_axis("increment", [row["increment"] for row in rows]), y, series)
-
-
-def errors_figure(history: list[Row]) -> Chart:
-    """Progressive error of the candidate and error of the deployed model, on the same documents."""
-
-    def candidate(row: Row) -> str:
-        label = f"{row['algorithm']} {parameters_label(row)}\n{row['reason']}"
-        return f"increment {row['increment']}, candidate (progressive): {percent(row['error'])}\n{label}"
-
-    def deployed(row: Row) -> str:
-        model = "" if row["deployed"] is None else f"\nthe model of increment {row['deployed']}"
-        return f"increment {row['increment']}, deployed model: {percent(row['deployed_error'])}{model}\n{row['reason']}"
-
-    promoted = [row for row in history if row["promoted"]]
-    first, second, look = COLOURS[0], COLOURS[1], {"size": 3.0}
-    series = [
-        _by_increment(history, "error", "candidate (progressive)", first, candidate, marker="circle", **look),
-        _by_increment(
-            history, "deployed_error", "deployed model", second, deployed, dash="dash", marker="square", **look
-        ),
-        _by_increment(promoted, "error", "promoted", first, dash="", marker="star", size=6.0),
-    ]
-    return _increments_chart(history, "error rate, %", series)
-
-
-def difference_figure(history: list[Row]) -> Chart | None:
-    """The metric of the candidate less that of the deployed model on the same documents, with confidence intervals.
-
-    What is `OUTLIER` times as far from 0 as in half of the increments is drawn at that distance: one bad increment
-    would flatten all others. None if there are no intervals.
-    """
-    rows = [row for row in history if row["low"] is not None and row["difference"] is not None]
-    if not rows:
-        return None
-    scale = 100 if rows[-1]["metric"] == "error" else 1
-    extents = sorted(scale * max(abs(row["low"]), abs(row["high"])) for row in rows)
-    limit = OUTLIER * extents[len(extents) // 2] or 1.0
-    series = []
-    for name, colour, marker, promoted in (
-        ("not promoted", COLOURS[1], "square", False),
-        ("promoted", COLOURS[0], "star", True),
-    ):
-        own = [row for row in rows if row["promoted"] == promoted]
-        if own:
-            x = [row["increment"] for row in own]
-            y, low, high = (
-                [min(max(scale * row[key], -limit), limit) for row in own] for key in ("difference", "low", "high")
-            )
-            labels = [f"increment {row['increment']}: {difference_text(row)}\n{row['reason']}" for row in own]
-            look: dict[str, Any] = {"dash": "", "marker": marker, "size": 5.0}
-            series.append(Series(name, x, y, colour, low=low, high=high, labels=labels, **look))
-    label = f"{metric_name(rows[-1]['metric'])}: candidate − deployed" + (", %" if scale == 100 else "")
-    values = values_y(series, bands=True)
-    levels = [Level(edge, "larger differences are drawn here") for edge in (-limit, limit) if edge in values]
-    x_axis = integer_axis("increment", [row["increment"] for row in history])
-    return Chart(x_axis, linear_axis(label, [*values, 0.0]), series, [Level(0.0, "equal"), *levels])
-
-
 def difference_text(row: Row) -> str:
     """The difference of an increment with its confidence interval."""
     text = _signed(row, row["difference"])
@@ -279,97 +261,6 @@ def _signed(row: Row, value: float | None) -> str:
         return NONE
     text = f"{100 * value:+.2f}{PERCENT}" if row["metric"] in (None, "error") else f"{value:+.4f}"
     return text.replace("-", "−")
-
-
-def class_figure(rows: Sequence[Row], measure: str) -> Chart | None:
-    """Recall or precision of each of the largest classes by increment: of the candidate, each document predicted before
-    it is learned. None if there are none."""
-    values = {(row["class"], row["increment"]): row[measure] for row in rows}
-    if not any(value is not None for value in values.values()):
-        return None
-    mix = ClassMix.from_rows(rows)
-    sizes = dict(zip(mix.names, mix.documents.sum(axis=1).tolist(), strict=True))
-    largest = sorted(sizes, key=lambda name: (-sizes[name], name))[:MAX_CLASSES]
-    shares = {name: [values.get((name, increment)) for increment in mix.increments] for name in largest}
-    return _class_lines(mix.increments, shares, f"{measure}, %", mix.increments, half=True)
-
-
-def mix_figure(mix: ClassMix) -> Chart:
-    """The share of each class in increments with documents; of many classes the largest, the others together."""
-    indices = np.flatnonzero(mix.documents.any(axis=0))
-    documents = mix.documents[:, indices]
-    parts = documents / documents.sum(axis=0)
-    largest = np.argsort(-documents.sum(axis=1), kind="stable")
-    shares = {mix.names[k]: parts[k].tolist() for k in largest[:MAX_CLASSES]}
-    if len(mix.names) > MAX_CLASSES:
-        shares[OTHERS] = parts[np.sort(largest[MAX_CLASSES:])].sum(axis=0).tolist()
-    return _class_lines([mix.increments[k] for k in indices], shares, "% of the increment's documents", mix.increments)
-
-
-def _class_lines(
-    increments: list[int],
-    shares: Mapping[str, list[float | None]],
-    label: str,
-    numbers: list[int],
-    *,
-    half: bool = False,
-) -> Chart:
-    """A line for the shares of each class by increment, in half the width of a page if it is one of two."""
-    series = [
-        line(
-            name,
-            [
-                (n, None if value is None else 100 * value, f"increment {n}: {percent(value)}")
-                for n, value in zip(increments, values, strict=True)
-            ],
-            COLOURS[k % len(COLOURS)],
-            dash=dash,
-            marker=MARKERS[k % len(MARKERS)],
-            size=3.5,
-        )
-        for k, ((name, values), dash) in enumerate(zip(shares.items(), dashes(len(shares)), strict=True))
-    ]
-    y = linear_axis(label, values_y(series), zero=not half)
-    return Chart(integer_axis("increment", numbers), y, series, width=HALF if half else WIDTH)
-
-
-def unknown_figure(history: list[Row]) -> Chart | None:
-    """The share of words outside the vocabulary, and the features that were added; None if no share is known."""
-
-    def text(row: Row) -> str:
-        words = f"{percent(row['unknown_share'])} of its words are outside the vocabulary"
-        return f"increment {row['increment']}: {words}\n{integer(row['new_terms'])} features were added"
-
-    rows = [row for row in history if row["unknown_share"] is not None]
-    if not rows:
-        return None
-    look: dict[str, Any] = {"marker": "circle", "size": 3.5}
-    series = [_by_increment(rows, "unknown_share", "words outside the vocabulary", COLOURS[2], text, **look)]
-    return _increments_chart(rows, "% of the increment's words", series, zero=True)
-
-
-def _since(deployed: Deployed | None, timings: HistoryRows) -> datetime | None:
-    """When the deployed model was deployed."""
-    if deployed is None:
-        return None
-    rows = timings.between(deployed.increment, deployed.increment)
-    since: datetime | None = rows[0]["ended"] if len(rows) else None
-    return since if deployed.rollback is None else deployed.rollback["time"]
-
-
-def _class_totals(rows: HistoryRows) -> dict[str, int]:
-    """The documents of each class, in all rows of history-classes."""
-    totals = rows.table.group_by("class").aggregate([("documents", "sum")])
-    return dict(zip(totals["class"].to_pylist(), totals["documents_sum"].to_pylist(), strict=True))
-
-
-def _rank(row: Row) -> tuple[bool, float, int]:
-    error = row["progressive_error"]
-    return row["status"] != "ok" or error is None, error if error is not None else 1.0, row["configuration"]
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# The nightly runs as a few lines of Markdown and a table, where an HTML page cannot be shown.
 
 
 def increments_table(run: Location) -> list[dict[str, Any]]:

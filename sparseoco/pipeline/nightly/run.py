@@ -16,13 +16,13 @@ from sparseoco.learners import find_algorithm
 from sparseoco.pipeline.nightly.evaluation import (
     Comparison,
     IncrementEvaluation,
+    check_deployed,
     compare_increment,
     evaluate_increment,
     write_candidate,
 )
 from sparseoco.pipeline.nightly.history import (
     Decision,
-    HistoryRows,
     WindowCandidate,
     add_increment,
     add_rollback,
@@ -30,6 +30,7 @@ from sparseoco.pipeline.nightly.history import (
     decide,
     increment_model,
     left_out,
+    promoted,
     read_deployed,
     read_history,
     remove_model,
@@ -63,8 +64,8 @@ from sparseoco.training.warm_start import Origin, check_origin
 # ----------------------------------------------------------------------------------------------------------------------
 # Nightly runs: ingest new files, evaluate the deployed model on them, learn them, decide on a promotion.
 #
-# Every step writes files named by what they depend on, and an increment is done when it is in the history. A run that
-# was killed at any moment resumes when it is run again, and ends with the same files.
+# What is learned is in files named by what it depends on, and an increment is done when it is in the history. A run
+# that was killed at any moment resumes when it is run again, and ends with the same files.
 
 
 MAX_LOST_STATES = 20  # in one run; more point to a fault of the storage
@@ -167,9 +168,8 @@ def _run(run: RunFile, progress: ProgressCallback) -> NightlyResult:
                     raise
                 log_event("nightly", "checkpoint lost", level=WARNING, reason=str(error))
     page = publish(run, history)
-    if run.nightly.keep_models is not None:
-        for model in unneeded_models(run.out, history, run.nightly.keep_models):
-            remove_model(model)
+    for model in unneeded_models(run.out, history, run.nightly.keep_models):
+        remove_model(model)
     return NightlyResult(history[known:], page, "", left_out(read_history(run.out, "history-quarantine")))
 
 
@@ -247,9 +247,7 @@ def _ingest(
             log_event("nightly", "file left out", level=WARNING, file=source.path, code=error.code, reason=reason)
 
 
-def _learn(
-    run: RunFile, client: Client, store: Store, deadline: float | None, progress: ProgressCallback
-) -> HistoryRows:
+def _learn(run: RunFile, client: Client, store: Store, deadline: float | None, progress: ProgressCallback) -> list[Row]:
     """Learn what is missing of all increments and decide the new ones; returns the history."""
     history, last = read_history(run.out, "history"), store.manifest.version
     run = run.model_copy(update={"search": resolve(run.search, store)})
@@ -279,7 +277,7 @@ def _keep_results(run: RunFile, store: Store) -> None:
             chain.keep_results()
 
 
-def _check_history(run: RunFile, store: Store | None, history: HistoryRows) -> None:
+def _check_history(run: RunFile, store: Store | None, history: Sequence[Row]) -> None:
     """Raises `InputError` if the increments of the history are not those of the store."""
     if history and (
         store is None
@@ -308,12 +306,14 @@ def _check_store(run: RunFile, store: Store) -> None:
 
 
 def _decide(
-    run: RunFile, client: Client, chain: IncrementChain, version: int, history: HistoryRows, started: float
+    run: RunFile, client: Client, chain: IncrementChain, version: int, history: Sequence[Row], started: float
 ) -> None:
     """Decide an increment after learning: write the model if it is promoted, then the tables."""
     deployed = read_deployed(run.out, history)
     model = None if deployed is None else increment_model(run.out, deployed.increment)
-    evaluation = evaluate_increment(client, run.store, version, model, run.out / "nightly" / "evaluations")
+    if model is not None:
+        check_deployed(model)
+    evaluation = evaluate_increment(client, run.store, version, model)
     manifest = read_manifest(run.store, version)
     previous = None if version == 1 else read_manifest(run.store, version - 1)
     row = _counts(manifest, previous, evaluation) | {
@@ -335,9 +335,10 @@ def _decide(
             decision = Decision(False, str(error))
         else:
             block = Block.of(chain.setting(version), [candidate.configuration])
-            folders = chain.checkpoints, run.out / "nightly" / "comparisons"
-            compared = _paired_metric(metric, manifest)
-            comparison = compare_increment(client, block, run.store, model, folders, compared, run.nightly.confidence)
+            if metric == "loss":  # that of the two models may differ
+                metric = "log_loss" if manifest.labels.classes else "rmse"
+            options = chain.checkpoints, metric, run.nightly.confidence
+            comparison = compare_increment(client, block, run.store, model, *options)
             classes = comparison.classes
             decision = decide(
                 comparison,
@@ -375,27 +376,17 @@ def _counts(manifest: Manifest, previous: Manifest | None, evaluation: Increment
     return row
 
 
-CANDIDATE = ("configuration", "algorithm", "parameters", *Weighting.model_fields)
-"""Columns of the history that identify the candidate."""
-
-
 def _candidate_columns(candidate: WindowCandidate, comparison: Comparison) -> Row:
     own = candidate.row
     compared = ("metric", "value", "deployed_value", "difference", "low", "high")
-    return {name: own[name] for name in (*CANDIDATE, "nonzeros")} | {
+    identity = ("configuration", "algorithm", "parameters", *Weighting.model_fields)
+    return {name: own[name] for name in (*identity, "nonzeros")} | {
         "window": candidate.window,
         "window_error": candidate.window_error,
         "error": own["progressive_error"],
         "loss": own["progressive_loss"],
         **{name: getattr(comparison, name) for name in compared},
     }
-
-
-def _paired_metric(metric: str, manifest: Manifest) -> str:
-    """The metric by which two models are compared: their losses may differ, so log loss or, of numbers, RMSE for it."""
-    if metric != "loss":
-        return metric
-    return "log_loss" if manifest.labels.classes else "rmse"
 
 
 def _class_rows(manifest: Manifest, previous: Manifest | None, measured: Sequence[Row]) -> list[Row]:
@@ -407,7 +398,7 @@ def _class_rows(manifest: Manifest, previous: Manifest | None, measured: Sequenc
     ]
 
 
-def publish(run: RunFile, history: HistoryRows) -> Location:
+def publish(run: RunFile, history: Sequence[Row]) -> Location:
     """Bring promoted.json and the page, which is returned, up to date with the history and the rollbacks."""
     write_promoted(run.out, read_deployed(run.out, history))
     return write_nightly_page(run.out, run.name)
@@ -453,15 +444,15 @@ def roll_back(run: RunFile, increment: int) -> NightlyResult:
         return NightlyResult([], publish(run, history), message)
 
 
-def _find(run: Location, history: HistoryRows, increment: int) -> Row:
+def _find(run: Location, history: Sequence[Row], increment: int) -> Row:
     """The row of an increment. Raises `InputError` if it has no model."""
-    promoted = history.promoted()
-    if increment in promoted:
+    chosen = promoted(history)
+    if increment in chosen:
         return history[increment - 1]
-    if not promoted:
+    if not chosen:
         raise InputError(f"No increment in {run} has a model to roll back to.", code="no-model")
-    last = ", ".join(str(n) for n in promoted[-LISTED:] if (increment_model(run, n) / "model.json").exists())
-    listed = f"{'the last of them ' if len(promoted) > LISTED else ''}{last or 'none'}"
+    last = ", ".join(str(n) for n in chosen[-LISTED:] if (increment_model(run, n) / "model.json").exists())
+    listed = f"{'the last of them ' if len(chosen) > LISTED else ''}{last or 'none'}"
     reason = "it was not promoted" if 1 <= increment <= len(history) else f"the last increment is {len(history)}"
     raise InputError(
         f"Increment {increment} in {run} has no model: {reason}. Increments with a model: {listed}.", code="no-model"

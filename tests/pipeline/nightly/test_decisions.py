@@ -19,25 +19,20 @@ from sparseoco.pipeline.nightly.evaluation import Comparison
 from sparseoco.pipeline.nightly.history import (
     HISTORY,
     TABLES,
-    HistoryRows,
     add_increment,
     choose_candidate,
     decide,
     find_deployed,
     read_history,
 )
-from sparseoco.pipeline.nightly.page import (
-    ClassMix,
-    increment_line,
-    mix_figure,
-)
+from sparseoco.pipeline.nightly.page import increment_line
 from sparseoco.pipeline.run_file import RunFile
 from sparseoco.storage import commit
 from sparseoco.storage.commit import commit_json, read_json
 from sparseoco.storage.locks import exclusive_lock
 from sparseoco.training.models import Model
 from tests.support.commands import Cli
-from tests.support.damage import failing_commit, stopped_at
+from tests.support.damage import stopped_at
 from tests.support.errors import raises_code
 from tests.support.nightly_runs import arrive, contents, copy_of, nights, prepare, rows_of
 
@@ -147,21 +142,6 @@ def test_a_rare_class_has_a_threshold_by_default(tmp_path: Path) -> None:
     assert given is not None
     assert (default.outputs, none) == (given.outputs, None)
     assert (default.rule.since.partition(" has ")[2], given.rule.since) == ("9.1% of the documents", "")
-
-
-def test_distance_between_class_shares() -> None:
-    rows = [
-        {"increment": n, "class": c, "documents": d} for n, c, d in [(1, "a", 5), (1, "b", 5), (2, "a", 9), (2, "b", 1)]
-    ]
-    mix = ClassMix.from_rows(rows)
-    assert mix.shift(0) is None
-    assert mix.shift(1) == pytest.approx(0.4)
-
-
-def test_an_increment_without_documents_has_no_class_shares() -> None:
-    brought = {(1, "a"): 5, (1, "b"): 5, (2, "a"): 0, (2, "b"): 0, (3, "a"): 1, (3, "b"): 3}
-    mix = ClassMix.from_rows([{"increment": n, "class": c, "documents": d} for (n, c), d in brought.items()])
-    assert [(line.x, line.y) for line in mix_figure(mix).series] == [([1, 3], [50.0, 75.0]), ([1, 3], [50.0, 25.0])]
 
 
 def test_increments_unlike_the_others(tmp_path: Path) -> None:
@@ -310,10 +290,10 @@ def test_states_of_the_increment_before_are_removed_after_a_stop(step: str, tmp_
 PROMOTES = {"window = 2": "window = 2\nmargin = 0.9"}  # whoever comes
 
 
-def history_of(promoted: str) -> HistoryRows:
+def history_of(promoted: str) -> list[dict[str, Any]]:
     """Increments that were promoted (`+`) or not (`-`)."""
     rows = ({"increment": n, "promoted": c == "+", "store": f"store {n}"} for n, c in enumerate(promoted, 1))
-    return HistoryRows.of(rows, HISTORY)
+    return [dict.fromkeys(HISTORY.names) | row for row in rows]
 
 
 def rollback(after: int, increment: int) -> dict[str, Any]:
@@ -448,20 +428,19 @@ def test_increments_that_cannot_be_rolled_back_to(run: RunFile, tmp_path: Path) 
     assert not fresh.out.exists()
 
 
-@pytest.mark.parametrize("at", range(1, 7))
-def test_a_full_disk_between_two_writes(run: RunFile, monkeypatch: pytest.MonkeyPatch, at: int) -> None:
-    """At every sync of the three files: the same command again leaves what an undisturbed one does."""
-    monkeypatch.setattr(
-        "sparseoco.pipeline.nightly.history._now", lambda: read_history(run.out, "history-timings")[0]["ended"]
-    )
-    copy = run.model_copy(update={"out": run.out.parent / "whole"})
-    shutil.copytree(str(run.out), str(copy.out))
-    roll_back(copy, 1)
-    with failing_commit(at), raises_code("disk-full", kind=StorageError):
-        roll_back(run, 1)
+def test_a_run_keeps_the_models_that_its_file_says(run: RunFile) -> None:
+    def models() -> list[int]:
+        return sorted(int(path.name) for path in (run.out / "models").iterdir())
+
     roll_back(run, 1)
-    assert contents(run.out) == contents(copy.out)
-    assert (run.out / "nightly.html").read_bytes() == (copy.out / "nightly.html").read_bytes()
+    (run.out / "models" / "00000003").mkdir()  # left by a run that was killed
+    for keep, increment, kept in ((None, 4, [1, 2, 4]), (1, 5, [5]), (2, 6, [5, 6])):
+        run = run.model_copy(update={"nightly": run.nightly.model_copy(update={"keep_models": keep})})
+        arrive(run.out.parent, increment, to="later")
+        assert run_nightly(run).increments[0]["promoted"]
+        assert models() == kept
+    with raises_code("missing-model", "increment 2 is missing", kind=StorageError):
+        roll_back(run, 2)
 
 
 @pytest.mark.parametrize("left", [b"", b"[]", None])

@@ -67,8 +67,8 @@ def undisturbed(learned: Path, tmp_path_factory: pytest.TempPathFactory) -> dict
 
 
 def comparable(run: RunFile) -> dict[str, bytes]:
-    """Without manifests, which say where the inputs are, and evaluations of decided increments, which may be gone."""
-    left_out = ("sources-", "manifest", "evaluations")
+    """Without manifests, which say where the inputs are."""
+    left_out = ("sources-", "manifest")
     found = contents(run.out)
     return {name: data for name, data in found.items() if not any(word in name for word in left_out)}
 
@@ -84,7 +84,7 @@ def same(run: RunFile, undisturbed: dict[str, bytes]) -> None:
 def results(run: Path, change: Callable[[bytes], bytes | None]) -> None:
     """Change every file of results, or remove it."""
     nightly = run / "nightly"
-    for pattern in ("increments.parquet", "evaluations/*.json", "checkpoints/*.json", "checkpoints/*.learner"):
+    for pattern in ("increments.parquet", "checkpoints/*.json", "checkpoints/*.learner"):
         paths = list(nightly.glob(pattern))
         assert paths
         for path in paths:
@@ -491,6 +491,6 @@ def test_the_page(tmp_path: Path) -> None:
     assert page is not None
     text = page.read_text()
     assert "The model of increment" in text
-    assert set(figures(text)) == {"errors", "mix", "unknown", "recall", "precision"}
+    assert set(figures(text)) == {"errors", "recall"}
     assert "://" not in text
     assert len(rows_of(tmp_path / "run", "history-timings")) == 2

@@ -12,9 +12,7 @@ import obstore
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from prefect.settings import PREFECT_API_URL, temporary_settings
 
-import sparseoco.flows.command as flows_command
 import sparseoco.text.ingest
 from sparseoco.core.errors import StorageError
 from sparseoco.execution.options import ClusterOptions
@@ -161,15 +159,8 @@ def test_invalid_run_files(
     assert said in "".join(capsys.readouterr())
 
 
-def test_flows_take_the_uri_as_it_is(file: Location, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flows_take_the_uri_as_it_is(file: Location) -> None:
     assert read_run(str(file)) == load_run_file(file)
-    served: list[dict[str, str]] = []
-    monkeypatch.setattr(flows_command, "serve_flow", lambda flow, name, parameters, *rest: served.append(parameters))
-    monkeypatch.setattr(flows_command, "_check_server", lambda: None)
-    monkeypatch.setattr(sys, "argv", ["pipeline", "serve", str(file)])
-    with temporary_settings({PREFECT_API_URL: "http://127.0.0.1:1/api"}), pytest.raises(SystemExit):
-        flows_command.main("pipeline")
-    assert served == [{"run_file": str(file)}]
 
 
 @pytest.mark.slow
