@@ -370,7 +370,7 @@ class _ClusterFlags(ModelOptions):
         return cluster_options(file, super().collect(arguments, context))
 
 
-ClusterFlags = Annotated[ClusterOptions, _ClusterFlags(ClusterOptions, without=("kind", "wait"), panel="Cluster")]
+ClusterFlags = Annotated[ClusterOptions, _ClusterFlags(ClusterOptions, panel="Cluster")]
 READING = ("where", "format", "text_field", "id_field", "header", "encoding", "include", "exclude")
 """Options of the files that a model is used on."""
 ReadingFlags = Annotated[dict[str, Any], ModelOptions(TextOptions, only=READING, defaults=False)]

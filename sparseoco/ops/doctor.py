@@ -250,7 +250,7 @@ def check_run(run: RunFile) -> Iterator[Finding]:
     shared = run.out if run.out.exists() or not is_local(run.out) else None
     dask = list(run_check("Dask", lambda: check_cluster(run.cluster, shared)))
     yield from dask
-    failed = run.cluster.where == "address" and any(finding.state == "error" for finding in dask)
+    failed = run.cluster.scheduler is not None and any(finding.state == "error" for finding in dask)
     yield from run_check("inputs", lambda: _check_text(run, cluster_failed=failed))
 
 
@@ -341,7 +341,7 @@ def _resources(
     size = f"About {documents}, {features}, {integer(store.manifest.nonzeros)} nonzeros"
     yield ok("resources", f"{size}, from {basis}.")
     has = shape.memory * shape.threads
-    if run.cluster.where == "local":
+    if run.cluster.scheduler is None:
         has = min(has, psutil.virtual_memory().available * shape.threads // shape.tasks)
     message = (
         f"A process with {plural(shape.threads, 'task')} takes about {format_bytes(cost.memory)}: 528 MB, the corpus "

@@ -100,7 +100,7 @@ def test_every_key_is_on_the_page() -> None:
         for key in model.model_fields.keys() - named - rule - tables:
             assert re.search(rf"[.`]{key}`", page), f"{model.__name__}.{key}"
     assert all(f"## [{table}]" in page for table in tables)
-    for key in ("ingest.text_field", "search.class_weight", "evaluate.holdout", "cluster.kubernetes.claim"):
+    for key in ("ingest.text_field", "search.class_weight", "evaluate.holdout", "cluster.scheduler"):
         assert f"### `{key}` {{ #{key} }}" in page
     for name, algorithm in ALGORITHMS.items():
         section = page.partition(f"[search.algorithms.{name}]")[2].partition("\n### ")[0]
@@ -121,7 +121,7 @@ def test_every_key_of_the_schema_has_a_description_and_a_valid_example() -> None
 
 def test_there_are_run_files_to_check() -> None:
     assert len(RUN_FILES) >= 10
-    assert {"local.toml", "address.toml", "slurm.toml", "pbs.toml", "kubernetes.toml"} <= CLUSTER_FILES.keys()
+    assert {"local.toml", "address.toml"} <= CLUSTER_FILES.keys()
 
 
 @pytest.mark.parametrize("name", RUN_FILES)
@@ -232,9 +232,6 @@ REQUIRED = {
     "search.algorithms.adagrad.eta": {"low": 0.1, "high": 10},
     "search.algorithms.adagrad.lam": {"relative": [0.1]},
     "score": {"inputs": ["a.jsonl"]},
-    "cluster.slurm": {"walltime": "08:00:00"},
-    "cluster.pbs": {"walltime": "08:00:00"},
-    "cluster.kubernetes": {"image": "x"},
 }
 """Tables that have keys of their own, with those that they need."""
 

@@ -127,7 +127,7 @@ def uncollected() -> Iterator[None]:
             "invalid-option",
             ["evaluate", "holdout"],
         ),
-        ("workers = 2", "slurm.walltime = '1:00:00'", "invalid-option", ["cluster", "slurm", "kind"]),
+        ("workers = 2", 'kind = "slurm"', "invalid-option", ["cluster.kind"]),
         ('name = "reviews"', "name = 3", "invalid-option", ["name: "]),
         ("runs/reviews", "a\\u0000b", "invalid-option", ["out: "]),
         ("[ingest]", '[ingest]\nstore = "a\\u0000b"', "invalid-option", ["ingest.store: "]),
