@@ -278,7 +278,8 @@ def worker_shape(client: Client) -> WorkerShape:
     while not (workers := scheduler_workers(client)):
         if time.monotonic() > end:
             raise SparseocoError(
-                f"The Dask cluster has no worker after {WORKERS_SECONDS} s: start some and run again.", code="no-workers"
+                f"The Dask cluster has no worker after {WORKERS_SECONDS} s: start some and run again.",
+                code="no-workers",
             )
         restart_workers(client)
         time.sleep(POLL_SECONDS)

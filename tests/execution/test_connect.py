@@ -112,7 +112,7 @@ def test_a_missing_scheduler_is_reported(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_a_cluster_without_workers_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sparseoco.execution.clusters.CONNECT_SECONDS", 1)
+    monkeypatch.setattr("sparseoco.execution.clusters.WORKERS_SECONDS", 1)
     with connect(ClusterOptions(threads=1), tmp_path) as client:
         client.cluster.scale(0)
         while client.scheduler_info()["workers"]:
