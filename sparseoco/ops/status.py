@@ -21,7 +21,7 @@ from sparseoco.scoring.manifest import MANIFEST, read_scores
 from sparseoco.scoring.parts import PARTS
 from sparseoco.search.block_runs import read_state
 from sparseoco.search.selection import candidates
-from sparseoco.storage.commit import EXPIRY_SECONDS, HEARTBEAT_SECONDS, is_dead, read_validated
+from sparseoco.storage.commit import EXPIRY_SECONDS, HEARTBEAT_SECONDS, read_validated
 from sparseoco.storage.locations import Location, resolve_against
 from sparseoco.storage.tables import Row, read_parquet_file
 from sparseoco.store.manifest import latest_manifest
@@ -87,7 +87,7 @@ class FolderLock(NamedTuple):
     held : bool
         Whether it is known to be held; False if the owner is on another machine, which cannot be checked from here.
     expired : bool
-        Whether the owner has ended, or has not renewed its lease for so long that the next run takes the folder over.
+        Whether the owner has not renewed its lease for so long that the next run takes the folder over.
     """
 
     folder: str
@@ -156,7 +156,7 @@ def _leased(lock: Location) -> FolderLock | None:
         renewed = _changed(lock)
         if isinstance(content, dict) and renewed is not None:
             since = max(0.0, time.time() - renewed)
-            expired = since >= EXPIRY_SECONDS or is_dead(content.get("process"))
+            expired = since >= EXPIRY_SECONDS
             seconds = since + HEARTBEAT_SECONDS * int(content.get("heartbeats") or 0)
             return FolderLock(str(lock.parent), str(content.get("owner")), seconds, held=not expired, expired=expired)
     return None

@@ -202,22 +202,15 @@ def storage_error(error: OSError, path: Location) -> StorageError:
         )
     if isinstance(error, FileNotFoundError):
         return DamagedError(f"{path} does not exist.", code="missing-file")
+    if isinstance(error, FileExistsError | NotADirectoryError):
+        return StorageError(
+            f"{path} cannot be a folder: it, or one above it, is a file. Choose another.", code="io-error"
+        )
     if error.errno == errno.EROFS:
         return StorageError(f"{path} cannot be written: the file system is read-only.", code="permission-denied")
     if error.errno in (errno.EACCES, errno.EPERM):
         return StorageError(f"{path} cannot be written or read: permission denied.", code="permission-denied")
     return StorageError(f"{path}: {error_text(error)}.", code="io-error")
-
-
-def folder_error(error: OSError, folder: Path) -> StorageError:
-    """The `StorageError` for a folder that could not be created."""
-    if isinstance(error, FileExistsError | NotADirectoryError):
-        file = next((path for path in (folder, *folder.parents) if path.exists()), folder)
-        which = "it" if file == folder else str(file)
-        return StorageError(f"{folder} cannot be a folder: {which} is a file. Choose another.", code="io-error")
-    if isinstance(error, FileNotFoundError):  # a parent, as in /proc, that takes no new entries
-        return StorageError(f"{folder} cannot be created: choose another folder.", code="io-error")
-    return storage_error(error, folder)
 
 
 def free_bytes(path: Path) -> int:

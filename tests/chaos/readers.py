@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 
 from sparseoco.cli import main
-from sparseoco.datasets import corpora
-from sparseoco.datasets.corpora import Card
 from sparseoco.kernels.columns import COUNT_NONZEROS, MEASURE_ABSOLUTE
 from sparseoco.report.mixture import write_mixture_page
 from sparseoco.scoring.kept import read_kept, read_kept_files
@@ -103,17 +101,6 @@ def ended_before_manifest(*command: str) -> None:
     sparseoco.text.ingest.commit_manifest = lambda *_, **__: os._exit(0)  # type: ignore[assignment]
     sys.argv = ["sparseoco", *command]
     main()
-
-
-def fetched(source: str, out: str) -> str:
-    """Fetch a corpus of our own."""
-    data = Path(source).read_bytes()
-    about = dict.fromkeys(("title", "about", "homepage", "licence", "citation"), "x")
-    file = {"url": "http://127.0.0.1:9/c.txt", "sha256": hashlib.sha256(data).hexdigest(), "size": len(data)}
-    card = Card(name="ours", **about, documents=1, classes=1, files=[file], ingest={"inputs": ["c.txt"]})
-    corpora.list_cards = lambda: [card]
-    found = corpora.fetch("ours", Path(out), local=Path(source))
-    return _digest(found.options, [path.read_bytes() for path in found.inputs])
 
 
 def kernels() -> str:

@@ -60,7 +60,6 @@ OPTIMUM = "optimum store --out opt --alpha 1,10 --threads 1"
 REGRET = "regret run --marks 3"
 SCORE = "score run places.jsonl --out scores --keep-class sea --shard-bytes 8192 --threads 1 --keep-top"
 GENERATE = "generate corpus --bytes 20KB --vocabulary 500"
-FETCH = f"{READ}fetched places.jsonl corpora"
 
 KINDS: dict[str, Kind] = {
     "store": Kind(
@@ -120,7 +119,6 @@ KINDS: dict[str, Kind] = {
         [f"{SCORE} 10%", f"{SCORE} 20%", f"{READ}scores scores"],
     ),
     "staged pieces": Kind([f"{READ}ended_before_manifest {INGEST}"], ("store/**/*", "store/.staging/**/*"), [INGEST]),
-    "fetched corpus": Kind([FETCH], ("corpora/**/*",), [FETCH]),
     "synthetic corpus": Kind([GENERATE], ("corpus/**/*",), [GENERATE]),
     "compile cache": Kind([f"{READ}kernels"], ("cache/**/*.nb?",), [f"{READ}kernels"], warm=False),
 }

@@ -19,12 +19,12 @@ import sparseoco.text.ingest
 from sparseoco.core.errors import StorageError
 from sparseoco.execution.options import ClusterOptions
 from sparseoco.flows.steps import read_run
+from sparseoco.ops import status
 from sparseoco.ops.checks import check_folder
 from sparseoco.ops.status import read_status
 from sparseoco.pipeline import steps as run_steps
 from sparseoco.pipeline.run_file import load_run_file
 from sparseoco.scoring.options import ScoreOptions
-from sparseoco.storage import commit as leases
 from sparseoco.storage import inputs as stored
 from sparseoco.storage.commit import commit_bytes, commit_json, remove_file
 from sparseoco.storage.locations import Location, location, resolve_against
@@ -246,7 +246,7 @@ def test_scores_in_a_bucket(bucket: Location, tmp_path: Path, keep_as: str, clus
 # Status and doctor where a run is in a bucket.
 
 
-def test_status_of_a_run_in_a_bucket(tmp_path: Path, bucket: Location) -> None:
+def test_status_of_a_run_in_a_bucket(tmp_path: Path, bucket: Location, monkeypatch: pytest.MonkeyPatch) -> None:
     run = load_run_file(write_run_file(tmp_path)).model_copy(update={"out": bucket / "run"})
     run_steps.run_ingest(run)
     run_steps.run_search(run)
@@ -267,13 +267,12 @@ def test_status_of_a_run_in_a_bucket(tmp_path: Path, bucket: Location) -> None:
         assert lock.owner.startswith("process ")
         assert [finding.state for finding in check_folder("out", run.out)] == ["ok", "error"]
     assert [finding.state for finding in check_folder("out", run.out)] == ["ok"]
-    *machine, number, beginning = leases._process_identity()
-    ended = {"owner": "process 1 on here", "process": [*machine, number, int(beginning) + 1], "heartbeats": 3}
-    commit_json(run.out / ".lock", ended)
-    (lock,) = read_status(run.out).locks
+    commit_json(run.out / ".lock", {"owner": "process 1 on elsewhere", "heartbeats": 3})
+    with monkeypatch.context() as patch:
+        patch.setattr(status, "EXPIRY_SECONDS", 0.0)
+        (lock,) = read_status(run.out).locks
     assert (lock.held, lock.expired) == (False, True)
     assert lock.message.endswith("which has ended: the next run takes it over")
-    commit_json(run.out / ".lock", ended | {"process": ["elsewhere", 0, 1, 1]})
     (lock,) = read_status(run.out).locks
     assert lock.held
     assert 15 <= lock.seconds < 60  # three renewals
