@@ -21,9 +21,9 @@ from sparseoco.learners import algorithm_names, check_algorithm_name, find_algor
 from sparseoco.papers import PAPERS
 from sparseoco.pipeline.run_file import load_cluster_file
 from sparseoco.storage.locations import Location, absolute_path, check_name, location
-from sparseoco.storage.metric_names import METRICS
 from sparseoco.store.weighting import FeatureOptions
 from sparseoco.text.options import TextOptions
+from sparseoco.training.metric_names import METRICS
 from sparseoco.training.options import LOSS_NAMES, PARTS, PENALTY_NAMES
 
 if TYPE_CHECKING:

@@ -187,17 +187,12 @@ def _client_at(address: str) -> Client:
     try:
         asyncio.run(_check_scheduler(address))  # a client that fails to connect needs another 30 s to close
         return Client(address, set_as_default=False)  # with the long timeouts of `ACROSS_HOSTS`
-    except TypeError as error:
-        raise InputError(
-            f"{address} needs certificates: set them in Dask's configuration (distributed.comm.tls.ca-file, "
-            "distributed.comm.tls.client.cert and .key).",
-            code="scheduler-certificates",
-        ) from error
-    except (OSError, TimeoutError) as error:
-        if _is_tls_error(error):
+    except (TypeError, OSError, TimeoutError) as error:
+        if isinstance(error, TypeError) or _is_tls_error(error):  # without certificates, or with others
             raise InputError(
-                f"The scheduler at {address} and this client do not accept each other's certificates; both must be "
-                "signed by the authority in distributed.comm.tls.ca-file.",
+                f"The scheduler at {address} and this client do not accept each other's certificates: set them in "
+                "Dask's configuration (distributed.comm.tls.ca-file, distributed.comm.tls.client.cert and .key), "
+                "signed by one authority.",
                 code="scheduler-certificates",
             ) from error
         raise InputError(

@@ -125,6 +125,8 @@ class TaskPool:
     def __init__(self, client: Client, failure: str = "A task failed") -> None:
         self.client = client
         self.failure = failure
+        self._present = time.monotonic()  # when there was a worker
+        self._count: int | None = None
 
     def submit(
         self, function: Callable[..., Any], *arguments: Any, name: str | None = None, **placement: Any
@@ -139,15 +141,15 @@ class TaskPool:
 
     def result(self, future: Future) -> Any:
         """Wait for a task and return its result. Raises `TaskError` if it failed."""
-        monitor = WorkerMonitor(self.client)
-        monitor.check_if_due()
+        self._present = time.monotonic()
+        self._check_workers(CHECK_SECONDS)
         while True:
             try:
                 return future.result(timeout=CHECK_SECONDS)  # computed again if its worker died
             except TimeoutError as error:
                 if future.status == "error":  # the task raised `TimeoutError`, or has just failed
                     raise self._error(future.exception() or error) from error
-                monitor.check()
+                self._check_workers()
             except CancelledError as error:
                 raise SparseocoError(LOST, code="cluster-lost") from error
             except Exception as error:
@@ -240,7 +242,7 @@ class TaskPool:
         retries: list[tuple[T, int]] = []
         running: dict[str, _Attempt[T]] = {}
         ended: SimpleQueue[str] = SimpleQueue()
-        monitor, stopped = WorkerMonitor(self.client), False
+        self._present, stopped = time.monotonic(), False
 
         def watch(attempt: _Attempt[T]) -> None:
             running[attempt.future.key] = attempt
@@ -258,9 +260,9 @@ class TaskPool:
                 try:
                     key = ended.get(timeout=max(0.0, min(remaining, CHECK_SECONDS)))
                 except Empty:
-                    monitor.check()
+                    self._check_workers()
                     continue
-                monitor.check_if_due()
+                self._check_workers(CHECK_SECONDS)
                 attempt = running.pop(key)
                 task, number, future, started = attempt
                 status = future.status
@@ -287,6 +289,29 @@ class TaskPool:
             for attempt in running.values():
                 attempt.future.release()
 
+    def _check_workers(self, seconds: float = 0.0) -> None:
+        """Restart workers whose nannies gave up, if the last check is so long ago, even if results arrive all the time.
+
+        Dask does not restart a worker that dies on start. Raises `SparseocoError` if there has been no worker for
+        `LOST_SECONDS`.
+        """
+        now = time.monotonic()
+        if now - _last_check.setdefault(self.client, now) < seconds:
+            return
+        _last_check[self.client] = now
+        count = restart_workers(self.client)
+        if count != self._count:
+            lost = self._count is not None and count < self._count
+            level = logging.WARNING if lost else logging.INFO
+            log_event("cluster", "workers lost" if lost else "workers connected", level=level, workers=count)
+            self._count = count
+        if count:
+            self._present = time.monotonic()
+        elif time.monotonic() - self._present > LOST_SECONDS:
+            raise SparseocoError(
+                "The Dask cluster has lost all its workers: start some, and run again to resume.", code="cluster-lost"
+            )
+
     def _error(self, error: BaseException) -> TaskError:
         """The `TaskError` of a failed task. Raises errors that would fail every task (see `failure_reason`)."""
         code = {KilledWorker: "worker-killed", MemoryError: "out-of-memory"}.get(type(error), "task-failed")
@@ -309,39 +334,6 @@ class SubmittedTask(NamedTuple):
     def done(self) -> bool:
         """Whether it has ended."""
         return bool(self.future.done())
-
-
-class WorkerMonitor:
-    """Restarts local workers, and detects a lost cluster, while a pool waits."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-        self._present = time.monotonic()
-        self._count: int | None = None
-
-    def check_if_due(self) -> None:
-        """Check workers also while results arrive so fast that no wait times out."""
-        if time.monotonic() - _last_check.setdefault(self._client, time.monotonic()) > CHECK_SECONDS:
-            self.check()
-
-    def check(self) -> None:
-        """Restart workers whose nannies gave up: Dask does not restart a worker that dies on start.
-
-        Raises `SparseocoError` if there has been no worker for `LOST_SECONDS`.
-        """
-        _last_check[self._client] = time.monotonic()
-        count = restart_workers(self._client)
-        if count != self._count:
-            lost = self._count is not None and count < self._count
-            level = logging.WARNING if lost else logging.INFO
-            log_event("cluster", "workers lost" if lost else "workers connected", level=level, workers=count)
-            self._count = count
-        if count:
-            self._present = time.monotonic()
-        elif time.monotonic() - self._present > LOST_SECONDS:
-            raise SparseocoError(
-                "The Dask cluster has lost all its workers: start some, and run again to resume.", code="cluster-lost"
-            )
 
 
 def failure_reason(error: BaseException) -> str:

@@ -14,7 +14,7 @@ from sparseoco.learners.losses import LOSSES
 from sparseoco.learners.parameters import Parameter, fraction, nonnegative, positive, positive_int
 from sparseoco.learners.penalties import PENALTIES, find_penalty
 from sparseoco.pipeline.run_file import RunFile
-from sparseoco.storage.metric_names import METRICS
+from sparseoco.training.metric_names import METRICS
 from sparseoco.training.options import AUTO, MAX_PARTS, PARTS, SCALED, SPARSE
 
 Schema = dict[str, Any]

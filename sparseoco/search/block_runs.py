@@ -13,7 +13,7 @@ from typing_extensions import TypedDict
 from sparseoco.core.errors import DamagedError, StorageError
 from sparseoco.storage.commit import Count, commit_json, read_validated, remove_file, row_shape, with_other_keys
 from sparseoco.storage.locations import Location
-from sparseoco.storage.tables import CURVES, Row
+from sparseoco.storage.tables import Row
 from sparseoco.store.corpus import Corpus, weighted_corpus
 from sparseoco.store.manifest import read_manifest
 from sparseoco.store.shards import Store
@@ -24,6 +24,7 @@ from sparseoco.training.folds import fold_order, passes_of
 from sparseoco.training.learner import Learner, ProgressiveTotals
 from sparseoco.training.metrics import Scores, curve_rows, evaluate_held_out, metric_rows, new_scores
 from sparseoco.training.options import learner_parameters
+from sparseoco.training.search_tables import CURVES
 from sparseoco.training.stream import START, Order, StreamLearner, StreamPosition, curve_marks, train
 from sparseoco.training.warm_start import take_weights
 

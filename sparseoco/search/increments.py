@@ -16,11 +16,11 @@ from sparseoco.search.runner import ProgressTracker, Runner
 from sparseoco.storage.checkpoints import read_checkpoint, write_checkpoint
 from sparseoco.storage.commit import digest_value, make_folder, remove_file
 from sparseoco.storage.locations import Location
-from sparseoco.storage.metric_names import PROGRESSIVE
 from sparseoco.storage.tables import Row
 from sparseoco.store.manifest import read_manifest
 from sparseoco.store.segments import read_increment_table
 from sparseoco.training.block import Increment, Key, Setting, search_setting
+from sparseoco.training.metric_names import PROGRESSIVE
 from sparseoco.training.options import SearchOptions
 from sparseoco.training.stream import NO_FOLD, StreamPosition, range_rows_of
 

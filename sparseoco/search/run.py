@@ -21,13 +21,14 @@ from sparseoco.search.runner import search_configurations
 from sparseoco.search.selection import describe_choice
 from sparseoco.storage.commit import commit_json
 from sparseoco.storage.locations import Location, location, relative_path, resolve_against
-from sparseoco.storage.tables import SEARCH_TABLES, write_result_table
+from sparseoco.storage.tables import write_result_table
 from sparseoco.store.shards import Store
 from sparseoco.training.block import search_setting
 from sparseoco.training.decisions import check_has_threshold
 from sparseoco.training.folds import check_folds
 from sparseoco.training.metrics import store_label_kind
 from sparseoco.training.options import AtMost, SearchOptions, resolve
+from sparseoco.training.search_tables import SEARCH_TABLES
 from sparseoco.training.stream import NO_FOLD
 from sparseoco.training.validation import check_labels, check_loss, check_size
 from sparseoco.training.warm_start import Origin, check_origin

@@ -31,12 +31,13 @@ from sparseoco.storage.commit import (
     with_other_keys,
 )
 from sparseoco.storage.locations import Location
-from sparseoco.storage.metric_names import PROGRESSIVE
-from sparseoco.storage.tables import CURVES, FEATURE_SURVIVAL, METRICS_SCHEMA, Row
+from sparseoco.storage.tables import Row
 from sparseoco.store.manifest import ClassEntry
 from sparseoco.store.shards import Store
 from sparseoco.store.weighting import COUNTS, Weighting
+from sparseoco.training.metric_names import PROGRESSIVE
 from sparseoco.training.options import Configuration, SearchOptions, configuration_id, parts_of
+from sparseoco.training.search_tables import CURVES, FEATURE_SURVIVAL, METRICS_SCHEMA
 from sparseoco.training.stream import (
     NO_FOLD,
     Order,

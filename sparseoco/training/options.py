@@ -24,8 +24,8 @@ from sparseoco.core.formatting import did_you_mean, not_one_of, number_or_text, 
 from sparseoco.core.option_models import OptionModel
 from sparseoco.learners import check_algorithm_name, find_algorithm, takes_intercept
 from sparseoco.storage.commit import digest_value
-from sparseoco.storage.metric_names import METRICS, PROGRESSIVE, Kind, defined_for
 from sparseoco.store.weighting import COUNTS, FeatureOptions, Weighting
+from sparseoco.training.metric_names import METRICS, PROGRESSIVE, Kind, defined_for
 
 if TYPE_CHECKING:
     from sparseoco.learners.contract import Algorithm

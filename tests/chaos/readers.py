@@ -15,13 +15,14 @@ from sparseoco.scoring.kept import read_kept, read_kept_files
 from sparseoco.scoring.manifest import read_scores
 from sparseoco.scoring.parts import PARTS, read_part
 from sparseoco.storage.locations import location
-from sparseoco.storage.tables import read_metrics, read_parquet_file
+from sparseoco.storage.tables import read_parquet_file
 from sparseoco.store.corpus import Corpus
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.store.terms import term_weights
 from sparseoco.store.weighting import Weighting
 from sparseoco.training.learner import Learner
 from sparseoco.training.models import Model
+from sparseoco.training.search_tables import read_metrics
 
 TEXTS = ["the grey wave and old tide", "moss fox tree", "tram street lamp roof", ""]
 

@@ -28,12 +28,13 @@ from sparseoco.report.figures import (
 from sparseoco.report.results import _labels, best_of_each, best_of_parts, pareto_front
 from sparseoco.storage.commit import commit_json
 from sparseoco.storage.locks import exclusive_lock
-from sparseoco.storage.tables import METRICS_SCHEMA, read_parquet_file, write_parquet, write_result_table
+from sparseoco.storage.tables import read_parquet_file, write_parquet, write_result_table
 from sparseoco.store.manifest import ClassEntry
 from sparseoco.store.shards import Store
 from sparseoco.store.weighting import COUNTS
 from sparseoco.text.options import TextOptions
 from sparseoco.training.models import Model, write_model
+from sparseoco.training.search_tables import METRICS_SCHEMA
 from tests.report import synthetic
 from tests.report.synthetic import write_predictions, write_run
 from tests.support.errors import raises_code

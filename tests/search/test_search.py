@@ -21,11 +21,11 @@ from sparseoco.pipeline import steps
 from sparseoco.search import block_runs, packing, worker
 from sparseoco.search.selection import choose
 from sparseoco.storage.commit import read_json
-from sparseoco.storage.tables import read_metrics
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.store.weighting import FeatureOptions
 from sparseoco.training.learner import Learner
 from sparseoco.training.options import Halving, SearchOptions
+from sparseoco.training.search_tables import read_metrics
 from tests.support.commands import Cli
 from tests.support.errors import raises_code
 from tests.support.processes import forks_with

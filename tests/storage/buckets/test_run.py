@@ -138,7 +138,6 @@ def test_a_file_of_a_cluster_may_be_in_a_bucket(
     [
         ("runs/none.toml", None, 2, "none.toml: No such file or directory."),
         ("runs/run.yaml", b"", 2, "run.yaml"),
-        ("runs/big.toml", b"#" * (1 << 20) + b"#", 2, "big.toml is larger than"),
         ("runs/empty.toml", b"", 2, "empty.toml: ingest: this key is required"),
         ("log.toml", RUN_FILE.encode() + b'[log]\nfile = "run.jsonl"\n', 2, "is a remote URI; a log is a local file"),
         ("runs/up.toml", b'out = "../../run"\n' + RUN_FILE.replace('out = "run"', "").encode(), 2, "../../run"),
