@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -41,37 +40,14 @@ from tests.search.by_hand import cluster_by_hand
 from tests.storage.conftest import SECRET
 from tests.support.commands import call
 from tests.support.errors import raises_code
-from tests.support.folders import assert_same_folder, files, folder_bytes
+from tests.support.folders import files, folder_bytes
 from tests.support.ingests import jsonl, random_texts
 from tests.support.models import random_model
-from tests.support.prefect_server import environment
 from tests.support.stores import make_store
 from tests.support.texts import RUN_FILE, write_reviews, write_run_file
 
 # ----------------------------------------------------------------------------------------------------------------------
-# A whole run on a bucket gives the files of a run in a folder; `faults/test_every_command.py` has every command.
-
-
-def test_a_run_in_a_bucket_gives_the_files_of_one_in_a_folder(tmp_path: Path, bucket: Location) -> None:
-    run = load_run_file(write_run_file(tmp_path))
-    there = bucket / "runs" / "one"
-    run_steps.run_all(run)
-    run_steps.run_all(run.model_copy(update={"out": there}))
-    assert_same_folder(there, run.out)
-    assert files(there).keys() == files(run.out).keys()
-    assert all(SECRET.encode() not in data for data in folder_bytes(there, without=()).values())
-
-
-# ----------------------------------------------------------------------------------------------------------------------
 # Run files and cluster files in a bucket, with relative paths.
-
-
-def check_same(there: Location, here: Location) -> None:
-    """Two runs learned the same, whose texts were in different places."""
-    both = [[name for name in files(run) if "/sources-" not in name] for run in (there, here)]
-    assert both[0] == both[1]  # but for the table of sources, which has their paths
-    for name in ("search/metrics.parquet", "search/best.json", "model/weights.parquet"):
-        assert (there / name).read_bytes() == (here / name).read_bytes(), name
 
 
 @pytest.fixture
@@ -109,7 +85,12 @@ def test_commands_take_the_uri_of_a_run_file(
     assert call(monkeypatch, "run", file) == 0
     assert f"report: {file.parent}/run/report/report.html" in capsys.readouterr().out
     run_steps.run_all(load_run_file(tmp_path / "places.toml"))
-    check_same(file.parent / "run", tmp_path / "run")
+    there, here = file.parent / "run", tmp_path / "run"
+    both = [[name for name in files(run) if "/sources-" not in name] for run in (there, here)]
+    assert both[0] == both[1]  # but for the table of sources, which has their paths
+    for name in ("search/metrics.parquet", "search/best.json", "model/weights.parquet"):
+        assert (there / name).read_bytes() == (here / name).read_bytes(), name
+    assert all(SECRET.encode() not in data for data in folder_bytes(there, without=()).values())
 
 
 def test_nightly_takes_the_uri_of_a_run_file(
@@ -170,17 +151,6 @@ def test_flows_take_the_uri_as_it_is(file: Location, monkeypatch: pytest.MonkeyP
     with temporary_settings({PREFECT_API_URL: "http://127.0.0.1:1/api"}), pytest.raises(SystemExit):
         flows_command.main("pipeline")
     assert served == [{"run_file": str(file)}]
-
-
-@pytest.mark.slow
-def test_a_flow_runs_a_run_file_in_a_bucket(file: Location, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "sparseoco.flows.pipeline", str(file)]
-    ran = subprocess.run(
-        command, capture_output=True, text=True, timeout=180, check=False, env=environment(tmp_path / "home")
-    )
-    assert ran.returncode == 0, ran.stderr
-    run_steps.run_all(load_run_file(tmp_path / "places.toml"))
-    check_same(file.parent / "run", tmp_path / "run")
 
 
 def test_manifests_of_several_increments_can_be_batches(
