@@ -205,10 +205,18 @@ def test_scores_in_a_bucket(bucket: Location, tmp_path: Path, keep_as: str, clus
     inputs = [str(tmp_path / name) for name in ("a.jsonl", "b.parquet")]
     run_steps.score(str(tmp_path / "run"), inputs, local, options, ClusterOptions())
     assert len(files(out)) == len(files(local))
-    kept, expected = (sorted(folder_bytes(folder / "kept").values()) for folder in (out, local))
+    kept, expected = (kept_rows(folder / "kept") for folder in (out, local))
     if keep_as == "documents":
         assert kept == expected
-    assert b"".join(kept)
+    assert any(kept)
+
+
+def kept_rows(folder: Location) -> list[str]:
+    """The content of each file; the checksum in a table depends on its name, and so on the path of its source."""
+    return sorted(
+        str(pq.read_table(pa.BufferReader(data)).to_pylist() if name.endswith(".parquet") else data)
+        for name, data in folder_bytes(folder).items()
+    )
 
 
 # ----------------------------------------------------------------------------------------------------------------------
