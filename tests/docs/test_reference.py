@@ -161,7 +161,7 @@ def values_of(text: str) -> dict[str, Any]:
         "[search]\nalgorithms.adagrad = { lam = { relative = [0.1] }, schedule = ['constant', 'sqrt'] }",
         "[search]\npenalty = 'elastic_net'\nalgorithms.fobos = { l1_ratio = 0.5 }\nmetric = 'roc_auc'",
         "[search]\nfolds = 1\nalgorithms.l-fobos = { K = 10 }\nalgorithms.sgft = { p = 'inf' }",
-        "[cluster]\nscheduler = 'tcp://10.0.0.1:8786'\nwait = '2h'",
+        "[cluster]\nscheduler = 'tcp://10.0.0.1:8786'",
         "[score]\ninputs = ['crawl']\nkeep_top = '10%'",
     ],
 )
@@ -261,7 +261,7 @@ def run_file_with(path: str, value: Any) -> dict[str, Any]:
 
 def test_models_and_schema_agree_on_wrong_types(tmp_path: Path) -> None:
     keys = list(dict.fromkeys(keys_of(SCHEMA)))
-    assert len(keys) > 150
+    assert len(keys) > 120
     assert {key for key in REQUIRED if not key.endswith((".eta", ".lam"))} <= set(keys)
     of_type = re.compile("|".join(sorted(set(_KINDS.values()))))
     for key in keys:
