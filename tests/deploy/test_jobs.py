@@ -17,10 +17,10 @@ from tests.support.prefect_server import ROOT, free_port
 from tests.support.texts import write_run_file
 
 SUBMIT = """#!{python}
-import subprocess, sys
+import os, subprocess, sys
 from pathlib import Path
 
-script, number = Path(sys.argv[-1]).read_text(), len(list(Path({jobs!r}).iterdir())) + 1
+script, number = Path(sys.argv[-1]).read_text(), os.getpid()  # jobs may be submitted at the same time
 log = open(Path({jobs!r}).parent / f"{{number}}.log", "w")
 job = subprocess.Popen(["bash", "-c", script], stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)
 (Path({jobs!r}) / str(number)).write_text(str(job.pid))
@@ -77,8 +77,8 @@ def test_a_run_on_jobs_gives_the_same_bytes(tmp_path: Path, system: str, count: 
     assert len(processes) == count
     while any(psutil.pid_exists(number) for number in processes):
         time.sleep(0.1)
-    for number in range(1, count + 1):
-        log = (tmp_path / f"{number}.log").read_text()
+    for job in jobs.iterdir():
+        log = (tmp_path / f"{job.name}.log").read_text()
         assert "Start worker at" in log
         assert "Threads:                          1" in log
     here = load_run_file(run_file).model_copy(update={"out": tmp_path / "here"})
