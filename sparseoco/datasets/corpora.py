@@ -135,7 +135,7 @@ def _corrupt(archive: Path) -> InputError:
 # Well-known public corpora: cards that describe them, and their download.
 #
 # A card is `data/NAME.toml`: URL, format, licence, digest, citation, and the options to ingest the corpus with.
-# Fetching creates a complete folder or none; of a folder that exists already it verifies the content.
+# Fetching creates a complete folder or none; one that was fetched with the same card is left as it is.
 
 
 MARKER: Final = "corpus.json"
