@@ -34,9 +34,6 @@ SECTIONS = {
     "NightlyOptions": "nightly",
     "LogOptions": "log",
     "ClusterOptions": "cluster",
-    "SlurmOptions": "cluster.slurm",
-    "PbsOptions": "cluster.pbs",
-    "KubernetesOptions": "cluster.kubernetes",
 }
 """The tables of a run file by their definition in the schema, in the order of the page."""
 INLINE = ("AtMost", "ThresholdRule", "Relative")

@@ -5,8 +5,6 @@
 `sparseoco run RUN_FILE` runs the same steps without Prefect.
 """
 
-from sparseoco.pipeline.steps import one_cluster
-
 from .command import start
 from .steps import TASKS, publish, read_run, run_flow
 
@@ -15,10 +13,9 @@ from .steps import TASKS, publish, read_run, run_flow
 def pipeline(run_file: str) -> str:
     """Run all steps; returns the path of the report."""
     run = read_run(run_file)
-    with one_cluster(run):
-        for name, step in TASKS.items():
-            if name != "score" or run.score is not None:
-                page = step(run)
+    for name, step in TASKS.items():
+        if name != "score" or run.score is not None:
+            page = step(run)
     publish(run)
     return str(page)
 

@@ -8,10 +8,10 @@ if TYPE_CHECKING:
     from sparseoco.estimators import SparseOnlineClassifier, SparseOnlineRegressor
     from sparseoco.offline.epochs import fit_epochs
     from sparseoco.offline.optimum import Optimum, offline_optimum
-    from sparseoco.storage.tables import read_metrics
     from sparseoco.store.shards import Store, read_shards
     from sparseoco.training.learner import Learner
     from sparseoco.training.models import Model
+    from sparseoco.training.search_tables import read_metrics
 
     __version__: str
 
@@ -38,10 +38,10 @@ _MODULES = {
     "estimators": ("SparseOnlineClassifier", "SparseOnlineRegressor"),
     "offline.epochs": ("fit_epochs",),
     "offline.optimum": ("Optimum", "offline_optimum"),
-    "storage.tables": ("read_metrics",),
     "store.shards": ("Store", "read_shards"),
     "training.learner": ("Learner",),
     "training.models": ("Model",),
+    "training.search_tables": ("read_metrics",),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -21,9 +21,9 @@ from sparseoco.learners import algorithm_names, check_algorithm_name, find_algor
 from sparseoco.papers import PAPERS
 from sparseoco.pipeline.run_file import load_cluster_file
 from sparseoco.storage.locations import Location, absolute_path, check_name, location
-from sparseoco.storage.metric_names import METRICS
 from sparseoco.store.weighting import FeatureOptions
 from sparseoco.text.options import TextOptions
+from sparseoco.training.metric_names import METRICS
 from sparseoco.training.options import LOSS_NAMES, PENALTY_NAMES, with_parts
 
 if TYPE_CHECKING:
@@ -356,7 +356,7 @@ class _ClusterFlags(ModelOptions):
         return cluster_options(file, super().collect(arguments, context))
 
 
-ClusterFlags = Annotated[ClusterOptions, _ClusterFlags(ClusterOptions, without=("kind", "wait"), panel="Cluster")]
+ClusterFlags = Annotated[ClusterOptions, _ClusterFlags(ClusterOptions, panel="Cluster")]
 READING = ("where", "format", "text_field", "id_field", "header", "encoding", "include", "exclude")
 """Options of the files that a model is used on."""
 ReadingFlags = Annotated[dict[str, Any], ModelOptions(TextOptions, only=READING, defaults=False)]

@@ -1,37 +1,35 @@
-"""Dask clusters: in this process, in worker processes, at an address, in a batch queue or on Kubernetes."""
+"""Dask clusters: in this process, in worker processes, or at the address of a scheduler."""
 
 import asyncio
 import logging
 import os
 import shutil
+import signal
 import ssl
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import dask
 import distributed.core
-from distributed import Client, LocalCluster, Security
+from distributed import Client, LocalCluster, Nanny, Security
 from distributed.comm import connect as open_connection
 from distributed.core import Status
 from distributed.system import MEMORY_LIMIT
+from distributed.utils import LoopRunner
 
 from sparseoco.core.errors import InputError, SparseocoError
-from sparseoco.execution.jobs import job_cluster, kill_workers_when_stopped, kubernetes_cluster, signal_free_loop
-from sparseoco.execution.options import ACROSS_HOSTS, NO_PAGES, ONE_THREAD
+from sparseoco.execution.options import ACROSS_HOSTS, ONE_THREAD
 from sparseoco.execution.options import ClusterOptions as ClusterOptions
 
 CONNECT_SECONDS = 15
-LOCAL_TRIES = 4  # multiple of CONNECT_SECONDS to wait for workers on this machine, which are starting
+WORKERS_SECONDS = 60  # to wait for the first worker, which may be starting
 NEVER = "1000 days"
-PATIENCE = "sparseoco.patience"  # key of Dask's configuration: seconds without any worker until the cluster is lost
 LOOPBACK = "127.0.0.1:0"  # any free port, reached from this machine only
 POLL_SECONDS = 0.2  # between checks whether workers have started
-OTHERS_SECONDS = 60  # to wait for the other workers, before work is divided among those that have started
-
-_shared: dict[str, Client] = {}  # clients of jobs or pods inside `shared_cluster`, by their options
 
 
 @contextmanager
@@ -51,69 +49,12 @@ def connect(options: ClusterOptions, scratch: Path) -> Iterator[Client]:
     Raises
     ------
     InputError
-        No scheduler answers at the address, or a package or command is missing.
+        No scheduler answers at the address.
     SparseocoError
         Workers cannot be started.
     """
-    shared = _shared.get(options.model_dump_json())
-    if shared is not None and shared.status == "running":
-        yield shared
-        return
-    match options.where:
-        case "local":
-            cluster = _local_cluster(options, scratch)
-        case "address":
-            cluster = _cluster_at(str(options.scheduler))
-        case "slurm" | "pbs":
-            cluster = _once_started(job_cluster(options, scratch), options)
-        case "kubernetes":
-            cluster = _once_started(kubernetes_cluster(options), options)
-    with cluster as client:
+    with _local_cluster(options, scratch) if options.scheduler is None else _cluster_at(options.scheduler) as client:
         yield client
-
-
-@contextmanager
-def shared_cluster(options: ClusterOptions, scratch: Path) -> Iterator[None]:
-    """Inside, every `connect` with these options uses the same jobs or pods, which are queued once.
-
-    Other kinds of clusters are not shared. Raises `SparseocoError`.
-    """
-    if options.where not in ("slurm", "pbs", "kubernetes"):
-        yield
-        return
-    with connect(options, scratch) as client:
-        key = options.model_dump_json()
-        _shared[key] = client
-        try:
-            yield
-        finally:
-            del _shared[key]
-
-
-@contextmanager
-def _once_started(cluster: AbstractContextManager[Client], options: ClusterOptions) -> Iterator[Client]:
-    """A client of jobs or pods, once the first has started and the others have had some time.
-
-    Raises `SparseocoError` if none starts within the time that the options give.
-    """
-    with cluster as client, dask.config.set({PATIENCE: options.wait}):
-        if not _wait_for(client, 1, options.wait):
-            raise SparseocoError(
-                f"No worker has started within {options.wait:g} s: the queue is long, or no node has the resources.",
-                code="no-workers",
-            )
-        _wait_for(client, options.workers or 1, OTHERS_SECONDS)
-        yield client
-
-
-def _wait_for(client: Client, count: int, seconds: float) -> bool:
-    """Wait for `count` workers; False on a timeout. Raises `SparseocoError` if the scheduler does not answer."""
-    end = time.monotonic() + seconds
-    while len(scheduler_workers(client)) < count:  # Dask's method writes to what it reads of the cluster
-        if time.monotonic() > end:
-            return False
-        time.sleep(POLL_SECONDS)
-    return True
 
 
 @contextmanager
@@ -153,16 +94,18 @@ def _local_cluster(options: ClusterOptions, scratch: Path) -> Iterator[Client]:
         "distributed.worker.memory.target": False,  # workers keep nothing that could be spilled
         "distributed.worker.memory.spill": False,
         "distributed.worker.memory.pause": False if options.workers is None else 0.95,
-        **NO_PAGES,
+        # Dask's HTTP servers cannot be turned off. Without pages they show other users no logs and tracebacks.
+        "distributed.scheduler.http.routes": [],
+        "distributed.worker.http.routes": [],
     }
     shutil.rmtree(workspaces, ignore_errors=True)
     try:
         with (
             dask.config.set(settings),
-            signal_free_loop() as loop,
+            _signal_free_loop() as loop,
             _start(loop=loop, local_directory=str(scratch), **shape) as cluster,
             Client(cluster, set_as_default=False) as client,
-            kill_workers_when_stopped(cluster),
+            _kill_workers_when_stopped(cluster),
         ):
             yield client
     finally:  # after an interrupt, too
@@ -186,6 +129,54 @@ def _start(**shape: Any) -> LocalCluster:
         raise SparseocoError(f"The worker processes could not be started: {error}", code="no-workers") from error
 
 
+# ----------------------------------------------------------------------------------------------------------------------
+# Signals and local worker processes.
+#
+# A terminal sends Ctrl-C to all processes of a command. Workers ignore it: this process kills them, and a later run
+# resumes from what they have committed.
+
+
+@contextmanager
+def _signal_free_loop() -> Iterator[Any]:
+    """A running event loop whose threads, and the processes that they start, block SIGINT."""
+    resource_tracker.ensure_running()  # started later, with the first process, it would unblock the signal
+    runner = LoopRunner()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        runner.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    try:
+        yield runner.loop
+    finally:
+        runner.stop()
+
+
+@contextmanager
+def _kill_workers_when_stopped(cluster: LocalCluster) -> Iterator[None]:
+    """Kill the workers of a cluster when a signal stops this process: closing waits for their kernels."""
+    try:
+        yield
+    except Exception:
+        raise
+    except BaseException:  # `Stopped`, or the exception of an enclosing program (Prefect's is not an Exception)
+        logging.getLogger("distributed").setLevel(logging.CRITICAL)  # only our own message about the stop
+        for nanny in set(cluster._created):  # `cluster.workers` has only those that have started
+            if isinstance(nanny, Nanny) and nanny.pid is not None:
+                _kill(nanny, nanny.pid)
+        raise
+
+
+def _kill(nanny: Nanny, process: int) -> None:
+    nanny.close_gracefully()  # otherwise it would start another worker, and closing would wait for it
+    with suppress(ProcessLookupError):
+        os.kill(process, signal.SIGKILL)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# A scheduler that was started outside.
+
+
 @contextmanager
 def _cluster_at(address: str) -> Iterator[Client]:
     with dask.config.set(ACROSS_HOSTS), _client_at(address) as client:
@@ -196,17 +187,12 @@ def _client_at(address: str) -> Client:
     try:
         asyncio.run(_check_scheduler(address))  # a client that fails to connect needs another 30 s to close
         return Client(address, set_as_default=False)  # with the long timeouts of `ACROSS_HOSTS`
-    except TypeError as error:
-        raise InputError(
-            f"{address} needs certificates: set them in Dask's configuration (distributed.comm.tls.ca-file, "
-            "distributed.comm.tls.client.cert and .key).",
-            code="scheduler-certificates",
-        ) from error
-    except (OSError, TimeoutError) as error:
-        if _is_tls_error(error):
+    except (TypeError, OSError, TimeoutError) as error:
+        if isinstance(error, TypeError) or _is_tls_error(error):  # without certificates, or with others
             raise InputError(
-                f"The scheduler at {address} and this client do not accept each other's certificates; both must be "
-                "signed by the authority in distributed.comm.tls.ca-file.",
+                f"The scheduler at {address} and this client do not accept each other's certificates: set them in "
+                "Dask's configuration (distributed.comm.tls.ca-file, distributed.comm.tls.client.cert and .key), "
+                "signed by one authority.",
                 code="scheduler-certificates",
             ) from error
         raise InputError(
@@ -229,6 +215,10 @@ async def _check_scheduler(address: str) -> None:
     tls = Security().get_connection_args("client") if address.startswith("tls") else {}
     comm = await open_connection(address, timeout=CONNECT_SECONDS, **tls)
     await comm.close()
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The workers of a cluster.
 
 
 def scheduler_workers(client: Client) -> dict[str, Any]:
@@ -277,23 +267,17 @@ def worker_shape(client: Client) -> WorkerShape:
     """The shape of a running cluster.
 
     A worker without a limit gets its share of the memory of the machine. Raises `SparseocoError` if the cluster has no
-    worker within `CONNECT_SECONDS`.
+    worker within `WORKERS_SECONDS`.
     """
-    workers: dict[str, Any] = {}
-    tries = LOCAL_TRIES if isinstance(client.cluster, LocalCluster) else 1
-    while not workers:
-        restart_workers(client)
-        try:
-            client.wait_for_workers(1, timeout=CONNECT_SECONDS)
-        except TimeoutError as error:
-            tries -= 1
-            if tries:
-                continue
+    end = time.monotonic() + WORKERS_SECONDS
+    while not (workers := scheduler_workers(client)):
+        if time.monotonic() > end:
             raise SparseocoError(
-                f"The Dask cluster has no worker after {CONNECT_SECONDS} s: start some and run again.",
+                f"The Dask cluster has no worker after {WORKERS_SECONDS} s: start some and run again.",
                 code="no-workers",
-            ) from error
-        workers = scheduler_workers(client)  # empty if the last one has just died
+            )
+        restart_workers(client)
+        time.sleep(POLL_SECONDS)
     limits = [(worker["memory_limit"] or MEMORY_LIMIT) // worker["nthreads"] for worker in workers.values()]
     threads = [worker["nthreads"] for worker in workers.values()]
     return WorkerShape(sum(threads), min(limits), max(threads))

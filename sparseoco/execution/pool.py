@@ -12,12 +12,11 @@ from queue import Empty, SimpleQueue
 from typing import Any, Generic, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
-import dask
 from distributed import Client, Future, KilledWorker, get_worker
 
 from sparseoco.core.errors import SparseocoError, StorageError, error_text
 from sparseoco.core.logs import RowsCallback, log_event
-from sparseoco.execution.clusters import PATIENCE, restart_workers
+from sparseoco.execution.clusters import restart_workers
 from sparseoco.storage.commit import remove_file
 from sparseoco.storage.locations import Location, files_below, location
 from sparseoco.storage.locks import is_intact
@@ -102,6 +101,13 @@ class Outcome(NamedTuple, Generic[T]):
         return self.error is None or self.failure is not None
 
 
+class _Attempt(NamedTuple, Generic[T]):
+    task: T
+    number: int
+    future: Future
+    started: float
+
+
 class TaskPool:
     """Tasks of one piece of work on a Dask cluster.
 
@@ -119,6 +125,8 @@ class TaskPool:
     def __init__(self, client: Client, failure: str = "A task failed") -> None:
         self.client = client
         self.failure = failure
+        self._present = time.monotonic()  # when there was a worker
+        self._count: int | None = None
 
     def submit(
         self, function: Callable[..., Any], *arguments: Any, name: str | None = None, **placement: Any
@@ -133,15 +141,15 @@ class TaskPool:
 
     def result(self, future: Future) -> Any:
         """Wait for a task and return its result. Raises `TaskError` if it failed."""
-        monitor = WorkerMonitor(self.client)
-        monitor.check_if_due()
+        self._present = time.monotonic()
+        self._check_workers(CHECK_SECONDS)
         while True:
             try:
                 return future.result(timeout=CHECK_SECONDS)  # computed again if its worker died
             except TimeoutError as error:
                 if future.status == "error":  # the task raised `TimeoutError`, or has just failed
                     raise self._error(future.exception() or error) from error
-                monitor.check()
+                self._check_workers()
             except CancelledError as error:
                 raise SparseocoError(LOST, code="cluster-lost") from error
             except Exception as error:
@@ -230,70 +238,79 @@ class TaskPool:
         stop : callable
             Tells running tasks to end early.
         """
-        running: dict[str, tuple[T, Future, float, int]] = {}
+        waiting = [(task, 1) for task in tasks]
         retries: list[tuple[T, int]] = []
+        running: dict[str, _Attempt[T]] = {}
         ended: SimpleQueue[str] = SimpleQueue()
-        monitor = WorkerMonitor(self.client)
-        stopped = False
+        self._present, stopped = time.monotonic(), False
 
-        def watch(task: T, future: Future, started: float, attempt: int) -> None:
-            running[future.key] = task, future, started, attempt
-            future.add_done_callback(lambda future: ended.put(future.key))
-
-        def begin(task: T, attempt: int = 1) -> None:
-            watch(task, start(task), time.monotonic(), attempt)
-
-        def split_or_retry(task: T, attempt: int, error: BaseException) -> bool:
-            parts = split(task)
-            if len(parts) > 1:
-                for part in parts:
-                    begin(part)
-            elif isinstance(error, KilledWorker) and attempt < tries:
-                log_event("cluster", "task retried", level=logging.WARNING, task=ended_key, attempt=attempt)
-                retries.append((task, attempt + 1))
-            else:
-                return False
-            return True
-
-        def remaining() -> float:
-            return math.inf if deadline is None or stopped else max(0.0, deadline - time.monotonic())
-
-        def stop_at_deadline() -> None:
-            nonlocal stopped
-            if remaining() == 0.0:
-                stopped = True
-                stop()
+        def watch(attempt: _Attempt[T]) -> None:
+            running[attempt.future.key] = attempt
+            attempt.future.add_done_callback(lambda future: ended.put(future.key))
 
         try:
-            stop_at_deadline()  # otherwise a quick task could end before the first check of the deadline
-            for task in tasks:
-                begin(task)
-            while running:
+            while waiting or running:
+                remaining = math.inf if deadline is None or stopped else deadline - time.monotonic()
+                if remaining <= 0.0:  # before tasks are started, too: a quick one could end before the next check
+                    stopped = True
+                    stop()
+                for task, number in waiting:
+                    watch(_Attempt(task, number, start(task), time.monotonic()))
+                waiting.clear()
                 try:
-                    ended_key = ended.get(timeout=min(remaining(), CHECK_SECONDS))
+                    key = ended.get(timeout=max(0.0, min(remaining, CHECK_SECONDS)))
                 except Empty:
-                    stop_at_deadline()
-                    monitor.check()
+                    self._check_workers()
                     continue
-                task, future, started, attempt = running.pop(ended_key)
-                monitor.check_if_due()
+                self._check_workers(CHECK_SECONDS)
+                attempt = running.pop(key)
+                task, number, future, started = attempt
                 status = future.status
                 if status == "cancelled":
                     raise SparseocoError(LOST, code="cluster-lost")
                 if status not in ("finished", "error"):  # the result was lost with its worker: Dask computes it again
-                    watch(task, future, started, attempt)
+                    watch(attempt)
                     continue
                 error = future.exception() if status == "error" else None
                 failure = None
                 if error is not None and not stopped:
-                    reason = failure_reason(error)
-                    failure = None if split_or_retry(task, attempt, error) else reason
+                    failure, parts = failure_reason(error), split(task)
+                    if len(parts) > 1:
+                        failure = None
+                        waiting += [(part, 1) for part in parts]
+                    elif isinstance(error, KilledWorker) and number < tries:
+                        failure = None
+                        log_event("cluster", "task retried", level=logging.WARNING, task=key, attempt=number)
+                        retries.append((task, number + 1))
                 yield Outcome(task, future, time.monotonic() - started, error, failure)
-                if not running and retries and not stopped:
-                    begin(*retries.pop())
+                if retries and not (waiting or running or stopped):
+                    waiting.append(retries.pop())
         finally:
-            for _, future, _, _ in running.values():
-                future.release()
+            for attempt in running.values():
+                attempt.future.release()
+
+    def _check_workers(self, seconds: float = 0.0) -> None:
+        """Restart workers whose nannies gave up, if the last check is so long ago, even if results arrive all the time.
+
+        Dask does not restart a worker that dies on start. Raises `SparseocoError` if there has been no worker for
+        `LOST_SECONDS`.
+        """
+        now = time.monotonic()
+        if now - _last_check.setdefault(self.client, now) < seconds:
+            return
+        _last_check[self.client] = now
+        count = restart_workers(self.client)
+        if count != self._count:
+            lost = self._count is not None and count < self._count
+            level = logging.WARNING if lost else logging.INFO
+            log_event("cluster", "workers lost" if lost else "workers connected", level=level, workers=count)
+            self._count = count
+        if count:
+            self._present = time.monotonic()
+        elif time.monotonic() - self._present > LOST_SECONDS:
+            raise SparseocoError(
+                "The Dask cluster has lost all its workers: start some, and run again to resume.", code="cluster-lost"
+            )
 
     def _error(self, error: BaseException) -> TaskError:
         """The `TaskError` of a failed task. Raises errors that would fail every task (see `failure_reason`)."""
@@ -317,39 +334,6 @@ class SubmittedTask(NamedTuple):
     def done(self) -> bool:
         """Whether it has ended."""
         return bool(self.future.done())
-
-
-class WorkerMonitor:
-    """Restarts local workers, and detects a lost cluster, while a pool waits."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-        self._present = time.monotonic()
-        self._count: int | None = None
-
-    def check_if_due(self) -> None:
-        """Check workers also while results arrive so fast that no wait times out."""
-        if time.monotonic() - _last_check.setdefault(self._client, time.monotonic()) > CHECK_SECONDS:
-            self.check()
-
-    def check(self) -> None:
-        """Restart workers whose nannies gave up: Dask does not restart a worker that dies on start.
-
-        Raises `SparseocoError` if there has been no worker for `LOST_SECONDS`, or for the queueing time of jobs.
-        """
-        _last_check[self._client] = time.monotonic()
-        count = restart_workers(self._client)
-        if count != self._count:
-            lost = self._count is not None and count < self._count
-            level = logging.WARNING if lost else logging.INFO
-            log_event("cluster", "workers lost" if lost else "workers connected", level=level, workers=count)
-            self._count = count
-        if count:
-            self._present = time.monotonic()
-        elif time.monotonic() - self._present > dask.config.get(PATIENCE, LOST_SECONDS):
-            raise SparseocoError(
-                "The Dask cluster has lost all its workers: start some, and run again to resume.", code="cluster-lost"
-            )
 
 
 def failure_reason(error: BaseException) -> str:

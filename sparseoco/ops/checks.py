@@ -24,7 +24,6 @@ from sparseoco import __version__
 from sparseoco.core.errors import SparseocoError
 from sparseoco.core.formatting import plural
 from sparseoco.execution.clusters import ClusterOptions, WorkerShape, connect, scheduler_workers, worker_shape
-from sparseoco.execution.jobs import load_cluster_class
 from sparseoco.ops.status import folder_lock
 from sparseoco.pipeline.nightly.history import read_history
 from sparseoco.pipeline.run_file import RunFile
@@ -253,14 +252,14 @@ PACKAGES = ("sparseoco", "dask", "distributed", "numba", "numpy", "pyarrow")
 
 
 def cluster_shape(options: ClusterOptions) -> WorkerShape:
-    """The shape of a running cluster, or the one requested. Raises what `connect` does."""
-    if options.where != "address":
-        return _requested_shape(options)
+    """The shape of a running cluster, or of the one that is started here. Raises what `connect` does."""
+    if options.scheduler is None:
+        return _local_shape(options)
     with connect(options, Path()) as client:
         return worker_shape(client)
 
 
-def _requested_shape(options: ClusterOptions) -> WorkerShape:
+def _local_shape(options: ClusterOptions) -> WorkerShape:
     processors = len(os.sched_getaffinity(0))
     threads = options.threads or (processors if options.workers is None else 1)
     share = 1.0 if options.workers is None else min(1.0, threads / processors)
@@ -269,20 +268,11 @@ def _requested_shape(options: ClusterOptions) -> WorkerShape:
 
 
 def check_cluster(options: ClusterOptions, shared: Location | None) -> Iterator[Finding]:
-    """Check the cluster without requesting workers from a queue.
-
-    `shared` is a folder that the workers of a running cluster are tested to see.
-    """
-    if options.where == "local":
-        shape = _requested_shape(options)
+    """Check the cluster; `shared` is a folder that the workers of a running one are tested to see."""
+    if options.scheduler is None:
+        shape = _local_shape(options)
         where = "this process" if options.workers is None else plural(options.workers, "worker process", "processes")
         yield ok("Dask", f"{plural(shape.tasks, 'concurrent task')} in {where}, {format_bytes(shape.memory)} each.")
-        return
-    if options.where != "address":
-        load_cluster_class(options.where)
-        shape = _requested_shape(options)
-        request = f"{plural(options.workers or 1, 'worker')} of {format_bytes(shape.memory * shape.threads)} each"
-        yield ok("Dask", f"{options.where} will be asked for {request}; whether it has them is not tested.")
         return
     with connect(options, Path()) as client:
         shape, workers = worker_shape(client), scheduler_workers(client)

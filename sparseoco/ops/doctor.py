@@ -83,7 +83,7 @@ def check_run(run: RunFile) -> Iterator[Finding]:
     shared = run.out if run.out.exists() or not is_local(run.out) else None
     dask = list(run_check("Dask", lambda: check_cluster(run.cluster, shared)))
     yield from dask
-    dask_failed = run.cluster.where == "address" and _has_error(dask)
+    dask_failed = run.cluster.scheduler is not None and _has_error(dask)
     with temporary_folder() as folder:
         found: list[Store] = []
         text = list(run_check("inputs", lambda: _check_text(run, folder, found)))
@@ -194,7 +194,7 @@ def _check_search(run: RunFile, store: Store, *, with_memory: bool) -> Iterator[
     shape = cluster_shape(run.cluster)
     needed = process_memory(options, store, packing.capacity_per_task(*shape, options, store), shape.threads)
     has = shape.memory * shape.threads
-    if run.cluster.where == "local":
+    if run.cluster.scheduler is None:
         has = min(has, psutil.virtual_memory().available * shape.threads // shape.tasks)
     message = (
         f"A process with {plural(shape.threads, 'task')} takes about {format_bytes(needed)} in the search: 400 MB, the "

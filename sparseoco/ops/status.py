@@ -22,7 +22,7 @@ from sparseoco.scoring.manifest import MANIFEST, read_scores
 from sparseoco.scoring.parts import PARTS
 from sparseoco.search.selection import candidates
 from sparseoco.search.worker import read_state
-from sparseoco.storage.commit import EXPIRY_SECONDS, HEARTBEAT_SECONDS, is_dead, read_all_json, read_validated
+from sparseoco.storage.commit import EXPIRY_SECONDS, HEARTBEAT_SECONDS, read_all_json, read_validated
 from sparseoco.storage.locations import Location, resolve_against
 from sparseoco.storage.tables import Row, read_parquet_file
 from sparseoco.store.manifest import latest_manifest
@@ -88,7 +88,7 @@ class FolderLock(NamedTuple):
     held : bool
         Whether it is known to be held; False if the owner is on another machine, which cannot be checked from here.
     expired : bool
-        Whether the owner has ended, or has not renewed its lease for so long that the next run takes the folder over.
+        Whether the owner has not renewed its lease for so long that the next run takes the folder over.
     """
 
     folder: str
@@ -149,7 +149,7 @@ def _leased(lock: Location) -> FolderLock | None:
     content, since = json.loads(lock.read_bytes()), age([lock])
     if not isinstance(content, dict) or since is None:
         return None
-    expired = since >= EXPIRY_SECONDS or is_dead(content.get("process"))
+    expired = since >= EXPIRY_SECONDS
     seconds = since + HEARTBEAT_SECONDS * int(content.get("heartbeats") or 0)
     return FolderLock(str(lock.parent), str(content.get("owner")), seconds, held=not expired, expired=expired)
 

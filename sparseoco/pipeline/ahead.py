@@ -36,7 +36,7 @@ def compiled_ahead(run: RunFile) -> Iterator[None]:
     Only where workers are on this machine, and it has a second core and memory for both.
     """
     with ExitStack() as stack:
-        if run.cluster.where == "local" and len(os.sched_getaffinity(0)) > 1 and MEMORY_LIMIT >= MIN_MEMORY:
+        if run.cluster.scheduler is None and len(os.sched_getaffinity(0)) > 1 and MEMORY_LIMIT >= MIN_MEMORY:
             stack.callback(before_compiling.clear)
             before_compiling.append(lambda: _start(run, stack))
         yield

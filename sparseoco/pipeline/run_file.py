@@ -17,10 +17,10 @@ from sparseoco.core.option_models import OptionModel, validate
 from sparseoco.execution.options import ClusterOptions
 from sparseoco.scoring.options import ScoreOptions
 from sparseoco.storage.locations import Location, is_local, join_path, location, read_toml, resolve_against, toml_value
-from sparseoco.storage.metric_names import METRICS
 from sparseoco.store.weighting import FeatureOptions
 from sparseoco.text.options import IngestOptions, TextOptions
 from sparseoco.text.sources import check_apart
+from sparseoco.training.metric_names import METRICS
 from sparseoco.training.options import LOSS_NAMES, PENALTY_NAMES, SearchOptions
 
 T = TypeVar("T", bound=BaseModel)

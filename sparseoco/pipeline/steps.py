@@ -1,13 +1,13 @@
 """The steps of a run, each a function from paths to paths, and those of a run file in order."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 from distributed import Client
 
 from sparseoco.core.logs import ProgressCallback, logged_step, no_progress
-from sparseoco.execution.clusters import ClusterOptions, connect, shared_cluster
+from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.pipeline.evaluation import check_test_inputs, run_evaluate
 from sparseoco.pipeline.run_file import RunFile
 from sparseoco.report import ChoiceRecord, RunRecord, as_configuration, write_report, write_scores_page
@@ -247,16 +247,10 @@ STEPS = {
 }
 
 
-def one_cluster(run: RunFile) -> AbstractContextManager[None]:
-    """A context in which all steps share the jobs or pods of the run's cluster, if it has any."""
-    return shared_cluster(run.cluster, local_work_folder(run.out) / ".scratch")
-
-
 def run_all(run: RunFile, progress: ProgressCallback = no_progress) -> Location:
     """Every step in order; returns the report page."""
-    with one_cluster(run):
-        for name, step in STEPS.items():
-            if name != "score" or run.score is not None:
-                result = step(run, progress)
+    for name, step in STEPS.items():
+        if name != "score" or run.score is not None:
+            result = step(run, progress)
     assert result is not None
     return result

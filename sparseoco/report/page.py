@@ -39,7 +39,7 @@ from sparseoco.search.selection import mean_error
 from sparseoco.storage.commit import commit_bytes
 from sparseoco.storage.locations import Location, location
 from sparseoco.storage.locks import exclusive_lock
-from sparseoco.storage.metric_names import METRICS
+from sparseoco.training.metric_names import METRICS
 from sparseoco.training.metrics import (
     baseline,
     count_metrics,

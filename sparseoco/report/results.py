@@ -18,20 +18,13 @@ from sparseoco.offline.regret.tables import REGRET, SLOPES
 from sparseoco.search.selection import Candidate, candidates, standard_error
 from sparseoco.storage.commit import Count, read_validated, validated, with_other_keys
 from sparseoco.storage.locations import Location
-from sparseoco.storage.metric_names import METRICS
-from sparseoco.storage.tables import (
-    CURVES,
-    FEATURE_SURVIVAL,
-    METRICS_SCHEMA,
-    TIMINGS,
-    WEIGHTS,
-    read_parquet_file,
-    write_result_table,
-)
+from sparseoco.storage.tables import read_parquet_file, write_result_table
 from sparseoco.store.manifest import ClassEntry
 from sparseoco.store.weighting import Weighting
 from sparseoco.training.decisions import Calibration, Thresholds
+from sparseoco.training.metric_names import METRICS
 from sparseoco.training.options import Configuration, SearchOptions
+from sparseoco.training.search_tables import CURVES, FEATURE_SURVIVAL, METRICS_SCHEMA, TIMINGS, WEIGHTS
 
 # ----------------------------------------------------------------------------------------------------------------------
 # The files of a run folder, read and checked once for everything that reports on them.

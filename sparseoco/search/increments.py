@@ -16,10 +16,10 @@ from sparseoco.search.runner import ProgressTracker, Runner
 from sparseoco.search.worker import Checkpoint, furthest_checkpoints, increment_store
 from sparseoco.storage.commit import digest_value, make_folder, remove_file
 from sparseoco.storage.locations import Location
-from sparseoco.storage.metric_names import PROGRESSIVE
 from sparseoco.storage.tables import Row, read_parquet_file, write_parquet
 from sparseoco.store.manifest import read_manifests
 from sparseoco.training.block import Increment, Key, Setting, search_setting
+from sparseoco.training.metric_names import PROGRESSIVE
 from sparseoco.training.options import SearchOptions
 from sparseoco.training.stream import NO_FOLD, StreamPosition, range_rows_of
 

@@ -34,14 +34,7 @@ from sparseoco.storage.commit import (
     remove_folder,
 )
 from sparseoco.storage.locations import Location, location, relative_path, resolve_against
-from sparseoco.storage.tables import (
-    SEARCH_TABLES,
-    Row,
-    parquet_writer,
-    read_parquet_file,
-    write_parquet,
-    write_result_table,
-)
+from sparseoco.storage.tables import Row, parquet_writer, read_parquet_file, write_parquet, write_result_table
 from sparseoco.store.corpus import Corpus, worker_corpus
 from sparseoco.store.shards import Store, store_reference
 from sparseoco.store.terms import (
@@ -66,6 +59,7 @@ from sparseoco.training.learner import Learner
 from sparseoco.training.metrics import held_out_chunks, store_label_kind
 from sparseoco.training.models import STATE, VOCABULARY, amend_model, write_model
 from sparseoco.training.options import AtMost, Configuration, SearchOptions, ThresholdRule, resolve
+from sparseoco.training.search_tables import SEARCH_TABLES
 from sparseoco.training.stream import NO_FOLD, StreamPosition, order_name
 from sparseoco.training.validation import check_labels, check_loss, check_size
 from sparseoco.training.warm_start import Origin, check_origin, resume_learner

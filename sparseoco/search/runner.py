@@ -27,10 +27,11 @@ from sparseoco.search.worker import (
 )
 from sparseoco.storage.commit import commit_bytes, make_folder, remove_file, remove_folder
 from sparseoco.storage.locations import Location
-from sparseoco.storage.tables import SEARCH_TABLES, Row
+from sparseoco.storage.tables import Row
 from sparseoco.store.shards import Store, store_reference
 from sparseoco.training.block import Block, Cells, Key, Setting, Tables, cell_path, search_settings
 from sparseoco.training.options import SearchOptions
+from sparseoco.training.search_tables import SEARCH_TABLES
 from sparseoco.training.stream import StreamPosition
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from sparseoco.search.packing import Job, state_bytes
 from sparseoco.storage.checkpoints import read_checkpoint, write_checkpoint
 from sparseoco.storage.commit import Count, commit_json, read_validated, remove_file, row_shape, with_other_keys
 from sparseoco.storage.locations import Location
-from sparseoco.storage.tables import CURVES, Row
+from sparseoco.storage.tables import Row
 from sparseoco.store.corpus import Corpus, check_worker_running, host_folder, weighted_corpus
 from sparseoco.store.manifest import read_manifest
 from sparseoco.store.shards import Store, StoreReference, open_store, store_reference
@@ -28,6 +28,7 @@ from sparseoco.training.decisions import PredictingLearner
 from sparseoco.training.learner import Learner, ProgressiveTotals
 from sparseoco.training.metrics import Scores, curve_rows, evaluate_held_out, metric_rows, new_scores
 from sparseoco.training.options import learner_parameters
+from sparseoco.training.search_tables import CURVES
 from sparseoco.training.stream import START, Order, StreamLearner, StreamPosition, curve_marks, stream, train
 from sparseoco.training.warm_start import take_weights
 

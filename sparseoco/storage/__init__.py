@@ -8,5 +8,5 @@ ranges       ranges of staging files, local or remote
 temporary    temporary files and folders, and folders that processes share
 locks        one writer per folder: a file lock, or a lease
 checkpoints  arrays with a description
-tables       tables in Parquet, such as those of a search
+tables       tables in Parquet, with a checksum
 """

@@ -19,7 +19,7 @@ from pydantic import ConfigDict, Field, Strict, TypeAdapter, ValidationError, wi
 from typing_extensions import TypedDict
 
 from sparseoco.core.errors import DamagedError, FolderInUseError, StorageError
-from sparseoco.storage.locations import Location, folder_error, storage_error
+from sparseoco.storage.locations import Location, storage_error
 from sparseoco.storage.remote import RemotePath, Version, map_concurrently
 from sparseoco.storage.temporary import temporary_file, temporary_folder
 
@@ -29,12 +29,10 @@ if TYPE_CHECKING:
 # ----------------------------------------------------------------------------------------------------------------------
 # A lease per folder of an object store, which has no locks: an object that its owner renews.
 #
-# The lease is created if absent. Its owner rewrites it every `HEARTBEAT_SECONDS`, on condition that it has not
-#     changed.
+# The lease is created if absent. Its owner rewrites it every `HEARTBEAT_SECONDS`, on condition that it has not changed.
 # Another process that finds it watches it by its own clock: a lease that changes is alive; one that stays the same for
-# `EXPIRY_SECONDS` has expired, and is taken over on condition that it has not changed since. The lease of a process of
-# this machine that has ended is taken over immediately. An owner that could not renew its lease for `EXPIRY_SECONDS`
-# writes nothing more.
+# `EXPIRY_SECONDS` has expired, and is taken over on condition that it has not changed since. An owner that could not
+# renew its lease for `EXPIRY_SECONDS` writes nothing more.
 
 
 HEARTBEAT_SECONDS = 5.0
@@ -54,7 +52,7 @@ class Lease:
 
     def __init__(self, path: RemotePath) -> None:
         self._path = path
-        self._content = {"owner": lock_owner(), "process": _process_identity(), "lease": uuid.uuid4().hex}
+        self._content = {"owner": lock_owner(), "lease": uuid.uuid4().hex}
         self._heartbeats = 0
         self._version: Version = {}
         self._renewed = _now()
@@ -76,7 +74,7 @@ class Lease:
                 first, since = version, _now()
             if changed and not wait:
                 raise FolderInUseError.by(content.get("owner"), self._path.parent)
-            if is_dead(content.get("process")) or _now() - since >= EXPIRY_SECONDS:
+            if _now() - since >= EXPIRY_SECONDS:
                 self._renewed = _now()
                 with suppress(FileExistsError):
                     self._version = self._path.put(self._bytes(), version)
@@ -173,40 +171,10 @@ def lock_owner() -> str:
     return f"process {os.getpid()} on {platform.node()}"
 
 
-def is_dead(process: Any) -> bool:
-    """Whether the process of a lease was one of this machine and has ended."""
-    match process:
-        case [*machine, int(number), int(started)] if machine == _machine():
-            return _start_time(number) != started
-    return False
-
-
-def _process_identity() -> list[str | int]:
-    """Boot, PID namespace, PID and start time: unique among all processes of all machines."""
-    return [*_machine(), os.getpid(), _start_time(os.getpid()) or 0]
-
-
-def _machine() -> list[str | int]:
-    with suppress(OSError):
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return [boot, os.stat("/proc/self/ns/pid").st_ino]
-    return [uuid.uuid4().hex, 0]  # no process of such a machine is known to have ended
-
-
-def _start_time(number: int) -> int | None:
-    """Start time of a process of this machine, in the kernel's ticks; None if it has ended."""
-    try:
-        state = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None
-    return None if state[0] == "Z" else int(state[19])
-
-
 # ----------------------------------------------------------------------------------------------------------------------
 # Atomic writes of files, and reading.
 #
-# A local file is written under a temporary name in the same folder, synced, and renamed, so a kill at any moment
-#     leaves
+# A local file is written under a temporary name in the same folder, synced, and renamed, so a kill at any moment leaves
 # either the old state or the new one. A remote file, which cannot be renamed, is written on this machine and uploaded
 # in one request. Immutable files are created only if absent: the first writer wins, and a second one with the same
 # content succeeds.
@@ -386,7 +354,7 @@ def make_folder(folder: Location) -> None:
             for path in made:  # without it, the name of a folder may be gone after a loss of power
                 _sync(path.parent)
         except OSError as error:
-            raise folder_error(error, folder) from error
+            raise storage_error(error, folder) from error
 
 
 def remove_folder(folder: Location) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 BLOCK = 1 << 20
-PART_BYTES = 64 << 20  # of a digest
+PART_BYTES = 64 << 20  # of a request
 CHANGED = "input-changed"
 SMALL_FILE, BATCH = 1 << 18, 64  # small remote files are requested in batches
 BUFFER, REMOTE_BUFFER = 1 << 20, 4 << 20  # of compressed pages in memory; of a request
@@ -211,34 +211,6 @@ def map_files(folder: str, function: Callable[[T], Any], calls: Iterable[T]) -> 
 # Digests of files and of sets of files.
 
 
-class PartsDigest:
-    """SHA-256 of the SHA-256 digests of parts of `PART_BYTES` bytes, as all digests of sources are."""
-
-    def __init__(self) -> None:
-        self._whole, self._part, self._left = hashlib.sha256(), hashlib.sha256(), PART_BYTES
-
-    def update(self, data: bytes) -> None:
-        """Add the next bytes of the file."""
-        view = memoryview(data)
-        while len(view):
-            taken = view[: self._left]
-            self._part.update(taken)
-            self._left -= len(taken)
-            view = view[len(taken) :]
-            if not self._left:
-                self._end_part()
-
-    def hexdigest(self) -> str:
-        """The digest of all that was added; nothing can be added afterwards."""
-        if self._left < PART_BYTES:
-            self._end_part()
-        return self._whole.hexdigest()
-
-    def _end_part(self) -> None:
-        self._whole.update(self._part.digest())
-        self._part, self._left = hashlib.sha256(), PART_BYTES
-
-
 class SetDigest:
     """Digest of a set of values that come in any order: the sum of their SHA-256 modulo 2^256."""
 
@@ -263,8 +235,8 @@ class SetDigest:
 
 
 def digest_stored(path: str, name: str, pin: Pin | None = None) -> str:
-    """The `PartsDigest` of a file. Raises `StorageError`."""
-    digest = PartsDigest()
+    """SHA-256 of a file. Raises `StorageError`."""
+    digest = hashlib.sha256()
     try:
         for block in read_blocks(path, name, pin):
             digest.update(block)

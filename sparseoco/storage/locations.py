@@ -8,7 +8,6 @@ import posixpath
 import re
 import shutil
 import tomllib
-from collections.abc import Iterator
 from contextlib import suppress
 from copy import copy
 from errno import ENOENT
@@ -202,22 +201,15 @@ def storage_error(error: OSError, path: Location) -> StorageError:
         )
     if isinstance(error, FileNotFoundError):
         return DamagedError(f"{path} does not exist.", code="missing-file")
+    if isinstance(error, FileExistsError | NotADirectoryError):
+        return StorageError(
+            f"{path} cannot be a folder: it, or one above it, is a file. Choose another.", code="io-error"
+        )
     if error.errno == errno.EROFS:
         return StorageError(f"{path} cannot be written: the file system is read-only.", code="permission-denied")
     if error.errno in (errno.EACCES, errno.EPERM):
         return StorageError(f"{path} cannot be written or read: permission denied.", code="permission-denied")
     return StorageError(f"{path}: {error_text(error)}.", code="io-error")
-
-
-def folder_error(error: OSError, folder: Path) -> StorageError:
-    """The `StorageError` for a folder that could not be created."""
-    if isinstance(error, FileExistsError | NotADirectoryError):
-        file = next((path for path in (folder, *folder.parents) if path.exists()), folder)
-        which = "it" if file == folder else str(file)
-        return StorageError(f"{folder} cannot be a folder: {which} is a file. Choose another.", code="io-error")
-    if isinstance(error, FileNotFoundError):  # a parent, as in /proc, that takes no new entries
-        return StorageError(f"{folder} cannot be created: choose another folder.", code="io-error")
-    return storage_error(error, folder)
 
 
 def free_bytes(path: Path) -> int:
@@ -232,45 +224,28 @@ def free_bytes(path: Path) -> int:
 # TOML files of options.
 
 
-MAX_BYTES = 1 << 20
-
-
 def read_toml(file: Location) -> dict[str, Any]:
-    """The values of a TOML file, local or remote, unchecked but for NUL, which no path can have.
+    """The values of a TOML file, local or remote, unchecked.
 
-    Raises `InputError` if it does not exist, is larger than `MAX_BYTES` or is not TOML, and `StorageError` for any
-    other error of an object store.
+    Raises `InputError` if it does not exist, cannot be read or is not TOML, and `StorageError` for any other error of
+    an object store.
     """
     if file.suffix.lower() != ".toml":
         raise InputError(f"{file} is not a TOML file: its name must end in .toml.", code="unknown-format")
     try:
-        values = tomllib.loads(_read_limited(file).decode())
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{file} is not TOML: {error}.", code="invalid-toml") from error
-    except RecursionError as error:
-        raise InputError(f"{file} is nested too deeply.", code="invalid-toml") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{file} is not UTF-8 text.", code="encoding") from error
+        return tomllib.loads(file.read_bytes().decode())
     except SparseocoError:
         raise
-    except ValueError as error:  # such as a date that does not exist
-        raise InputError(f"{file} has a value that cannot be read: {error}.", code="invalid-toml") from error
-    for key, text in _texts(values):
-        if "\0" in text:
-            raise InputError(f"{file}: {key}: must be text without NUL.", code="invalid-option")
-    return values
-
-
-def _texts(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
-    """The texts in a value, each with its key."""
-    if isinstance(value, str):
-        yield key, value
-    elif isinstance(value, dict):
-        for name, item in value.items():
-            yield from _texts(item, f"{key}.{name}".removeprefix("."))
-    elif isinstance(value, list):
-        for item in value:
-            yield from _texts(item, key)
+    except FileNotFoundError as error:
+        raise InputError(f"{file}: {os.strerror(ENOENT)}.", code="missing-file") from error
+    except OSError as error:
+        raise InputError(f"{file}: {error_text(error)}.", code="unreadable-file") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{file} is not UTF-8 text.", code="encoding") from error
+    except RecursionError as error:
+        raise InputError(f"{file} is nested too deeply.", code="invalid-toml") from error
+    except ValueError as error:  # no TOML, or a value such as a date that does not exist
+        raise InputError(f"{file} is not TOML: {error}.", code="invalid-toml") from error
 
 
 def toml_value(value: Any) -> str:
@@ -291,21 +266,3 @@ def toml_key(name: str) -> str:
     ('split', '"a b"')
     """
     return name if re.fullmatch("[A-Za-z0-9_-]+", name) else toml_value(name)
-
-
-def _read_limited(file: Location) -> bytes:
-    try:
-        if isinstance(file, RemotePath):
-            data = file.read_range(0, MAX_BYTES + 1)
-        else:
-            with file.open("rb") as stream:
-                data = stream.read(MAX_BYTES + 1)
-    except SparseocoError:
-        raise
-    except FileNotFoundError as error:
-        raise InputError(f"{file}: {os.strerror(ENOENT)}.", code="missing-file") from error
-    except OSError as error:
-        raise InputError(f"{file}: {error_text(error)}.", code="unreadable-file") from error
-    if len(data) > MAX_BYTES:
-        raise InputError(f"{file} is larger than a file of options can be (1 MB).", code="file-too-large")
-    return data

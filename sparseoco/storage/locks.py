@@ -16,7 +16,7 @@ from typing import NamedTuple
 from sparseoco.core.errors import DamagedError, FolderInUseError, InputError, StorageError
 from sparseoco.core.logs import is_log
 from sparseoco.storage.commit import leased, lock_owner, read_bytes, read_json
-from sparseoco.storage.locations import Location, folder_error, storage_error
+from sparseoco.storage.locations import Location, storage_error
 from sparseoco.storage.remote import RemotePath
 from sparseoco.storage.temporary import remove_abandoned_files
 
@@ -152,7 +152,7 @@ def _locked(folder: Path, wait: bool) -> Iterator[None]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise folder_error(error, folder) from error
+        raise storage_error(error, folder) from error
     descriptor = _open_lock(folder / ".lock")
     try:
         while not _try_lock(descriptor):

@@ -1,6 +1,7 @@
 """Raw text as a stream of UTF-8: decompression, character encodings."""
 
 import codecs
+import hashlib
 import re
 from collections.abc import Iterable, Iterator
 from itertools import chain
@@ -10,7 +11,7 @@ import zstandard
 from isal import isal_zlib
 
 from sparseoco.core.errors import InputError
-from sparseoco.storage.inputs import PartsDigest, Pin, read_blocks
+from sparseoco.storage.inputs import Pin, read_blocks
 from sparseoco.storage.locations import location, storage_error
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -185,11 +186,11 @@ class Stream:
         self.bytes = 0
         self._content = content
         self._pin = pin
-        self._digest = PartsDigest()
+        self._digest = hashlib.sha256()
 
     @property
     def sha256(self) -> str:
-        """Digest of the file (`PartsDigest`), once it is read."""
+        """SHA-256 of the file, once it is read."""
         return self._digest.hexdigest()
 
     def __iter__(self) -> Iterator[bytes]:

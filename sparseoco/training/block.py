@@ -27,13 +27,13 @@ from sparseoco.storage.commit import (
     remove_file,
 )
 from sparseoco.storage.locations import Location
-from sparseoco.storage.metric_names import PROGRESSIVE
 from sparseoco.storage.tables import Row
 from sparseoco.store.corpus import Corpus
 from sparseoco.store.manifest import ClassEntry
 from sparseoco.store.shards import Store
 from sparseoco.store.weighting import COUNTS, Weighting
 from sparseoco.training.learner import Learner
+from sparseoco.training.metric_names import PROGRESSIVE
 from sparseoco.training.options import Configuration, SearchOptions, configuration_id, parts_of
 from sparseoco.training.stream import (
     NO_FOLD,

@@ -17,11 +17,11 @@ from sparseoco.kernels.metrics import (
     joint_scores,
 )
 from sparseoco.learners.losses import find_loss
-from sparseoco.storage.metric_names import COMPUTED, LEVELS, METRICS, Kind
 from sparseoco.storage.tables import Row
 from sparseoco.store.shards import Store
 from sparseoco.training import stream
 from sparseoco.training.learner import Learner, ProgressiveTotals
+from sparseoco.training.metric_names import COMPUTED, LEVELS, METRICS, Kind
 from sparseoco.training.stream import Order, RowSource
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ from sparseoco.storage.commit import (
 )
 from sparseoco.storage.locations import Location, is_inside, location
 from sparseoco.storage.locks import FolderKind
-from sparseoco.storage.tables import WEIGHTS, Row, read_parquet_file, write_parquet, write_result_table
+from sparseoco.storage.tables import Row, read_parquet_file, write_parquet, write_result_table
 from sparseoco.store.manifest import FeatureTable, FieldEntry
 from sparseoco.store.shards import Store, n_outputs
 from sparseoco.store.terms import FeatureSubset, TermWeights, read_feature_subset, term_weights, text_fields
@@ -44,6 +44,7 @@ from sparseoco.text.vocabulary.index import NgramIndex
 from sparseoco.training.decisions import Calibration, Thresholds, predicted_labels
 from sparseoco.training.learner import Learner
 from sparseoco.training.metrics import class_probabilities
+from sparseoco.training.search_tables import WEIGHTS
 
 # ----------------------------------------------------------------------------------------------------------------------
 # model.json: what a saved model says of itself.

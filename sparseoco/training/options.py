@@ -26,8 +26,8 @@ from sparseoco.core.option_models import OptionModel
 from sparseoco.learners import find_algorithm, takes_intercept
 from sparseoco.learners.parameters import Parameter, positive_int
 from sparseoco.storage.commit import digest_value
-from sparseoco.storage.metric_names import METRICS, PROGRESSIVE, Kind, defined_for
 from sparseoco.store.weighting import COUNTS, FeatureOptions, Weighting
+from sparseoco.training.metric_names import METRICS, PROGRESSIVE, Kind, defined_for
 
 if TYPE_CHECKING:
     from sparseoco.learners.contract import Algorithm

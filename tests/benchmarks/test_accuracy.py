@@ -3,13 +3,11 @@
 import gzip
 import json
 import math
-import random
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,14 +27,13 @@ from sparseoco.training.models import find_model
 from tests.benchmarks.corpora import corpus
 
 # ----------------------------------------------------------------------------------------------------------------------
-# The default run beside pipelines of scikit-learn and Vowpal Wabbit, on the training and test text of real corpora.
+# The default run beside pipelines of scikit-learn, on the training and test text of real corpora.
 #
 # Prints, for each corpus and model: test error, macro F1, average precision (of the rarer class, or the macro
-# average), log loss, seconds from raw text to predictions, and the weights that are not zero. Vowpal Wabbit is left
-# out unless its package `vowpalwabbit` is installed. The default run must not err more than the best of the others by
-# more than one standard error, and no l1 model of scikit-learn may have both a smaller error and fewer weights than
-# every model of our front. Of documents with several topics, the default run is compared by the mean F1 of the
-# topics.
+# average), log loss, seconds from raw text to predictions, and the weights that are not zero. The default run must not
+# err more than the best of the others by more than one standard error, and no l1 model of scikit-learn may have both a
+# smaller error and fewer weights than every model of our front. Of documents with several topics, the default run is
+# compared by the mean F1 of the topics.
 
 
 Record = dict[str, Any]
@@ -152,35 +149,6 @@ def peers(task: Task, truth: Any, labels: Any) -> Iterator[Result]:
             yield figures(f"{name} {label}", truth, model.predict(Z), scores, seconds, nonzeros, probabilities)
 
 
-def vowpal_wabbit(task: Task, truth: Any, names: list[str], folder: Path) -> Iterator[Result]:
-    """Vowpal Wabbit with its defaults and bigrams, on training text in random order, as one pass wants it."""
-    if find_spec("vowpalwabbit") is None:
-        print("Vowpal Wabbit is not installed")
-        return
-    number = {name: i + 1 for i, name in enumerate(names)}
-    shuffled = task._replace(train=random.Random(0).sample(task.train, len(task.train)))
-    for part, found in zip(("train", "test"), shuffled, strict=True):
-        with (folder / f"{part}.vw").open("w", encoding="utf-8") as file:
-            for record in found:
-                label = number[record["label"]] if len(names) > 2 else 2 * number[record["label"]] - 3
-                words = " ".join(CountVectorizer().build_tokenizer()(record["text"].lower()))
-                file.write(f"{label} | {words}\n")
-    kind = ["--oaa", str(len(names))] if len(names) > 2 else ["--binary"]
-    loss = [] if len(names) > 2 else ["--loss_function", "logistic"]
-    started = time.perf_counter()
-    common = [sys.executable, "-m", "vowpalwabbit", "--quiet", "--ngram", "2", "-b", "22"]
-    subprocess.run([*common, *kind, *loss, "-d", folder / "train.vw", "-f", folder / "model"], check=True)
-    subprocess.run(
-        [*common, "-t", "-i", folder / "model", "-d", folder / "test.vw", "-p", folder / "predicted"], check=True
-    )
-    seconds = time.perf_counter() - started
-    predicted = np.array([float(line.split()[0]) for line in (folder / "predicted").read_text().splitlines()])
-    predicted = predicted.astype(int) - 1 if len(names) > 2 else (predicted > 0).astype(int)
-    yield figures(
-        "Vowpal Wabbit", truth, predicted, np.eye(len(names))[predicted] if len(names) > 2 else predicted, seconds, -1
-    )
-
-
 def write_texts(task: Task, folder: Path) -> None:
     for part, found in zip(("train", "test"), task, strict=True):
         with (folder / f"{part}.jsonl").open("w", encoding="utf-8") as file:
@@ -242,7 +210,7 @@ def test_default_run_is_as_accurate_as_the_best_pipelines(name: str, tmp_path: P
     labels, truth = (np.array([names.index(record["label"]) for record in part]) for part in task)
     write_texts(task, tmp_path)
     ours = [default_run(truth, names, tmp_path), *front(truth, names, tmp_path)]
-    others = [*peers(task, truth, labels), *vowpal_wabbit(task, truth, names, tmp_path)]
+    others = list(peers(task, truth, labels))
     print(f"\n{name}: {len(labels):,} documents to train, {len(truth):,} to test, {len(names)} classes")
     for result in [*ours, *sorted(others, key=lambda r: r.error)]:
         print(

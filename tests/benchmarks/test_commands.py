@@ -1,6 +1,5 @@
-"""What commands cost beside their work: what Dask adds to a search, their start, opening a store."""
+"""What commands cost beside their work: their start, and opening a store."""
 
-import itertools
 import json
 import os
 import subprocess
@@ -11,44 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from sparseoco.execution.clusters import ClusterOptions
-from sparseoco.pipeline import steps
-from sparseoco.search.selection import full_run
-from sparseoco.search.worker import Folders, run_block
 from sparseoco.store.entries import ShardTable, add_entries
 from sparseoco.store.manifest import commit_manifest
 from sparseoco.store.shards import Store
-from sparseoco.training.block import Block, search_setting
-from sparseoco.training.options import SearchOptions
-from sparseoco.training.stream import NO_FOLD
-from tests.benchmarks.support import in_turns
-from tests.support.searches import site
 from tests.support.stores import make_store
 from tests.support.texts import RUN_FILE, write_reviews
-
-# ----------------------------------------------------------------------------------------------------------------------
-# What Dask adds to a search.
-
-
-@pytest.mark.benchmark
-def test_what_dask_adds(imdb_store: Store, tmp_path: Path) -> None:
-    """A search step against its only block run in a plain call of this process, one core each."""
-    grids = {"cl-fobos": {"lam": np.geomspace(1e-7, 1e-4, 16).tolist(), "eta0": [0.03, 0.1, 0.3, 1.0]}}
-    options = SearchOptions(algorithms=grids, folds=1, epochs=12)
-    grid = tuple(configuration.parameters for configuration in options.configurations())
-    block = Block(setting=search_setting(options, imdb_store, NO_FOLD), algorithm="cl-fobos", configurations=grid)
-    milestones, numbers = full_run(options, imdb_store.n_rows).milestones, itertools.count()
-
-    def bare() -> None:
-        folder = tmp_path / f"bare{next(numbers)}"
-        run_block(site(imdb_store, folder / "scratch"), block, milestones, Folders.of(folder))
-
-    def step() -> None:
-        steps.search(imdb_store.folder, tmp_path / f"run{next(numbers)}", options, ClusterOptions(threads=1))
-
-    seconds = in_turns({"plain call": bare, "search step": step})
-    print(f"\n{seconds}: Dask adds {seconds['search step'] / seconds['plain call'] - 1:+.1%}")
-
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Processor time of whole commands, with `python -c "import numba, pyarrow"` for comparison.

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import psutil
@@ -21,14 +21,11 @@ from sparseoco.scoring.options import ScoreOptions
 from sparseoco.scoring.parts import model_entries
 from sparseoco.scoring.score import score
 from sparseoco.storage.locations import Location
-from sparseoco.store import corpus
-from sparseoco.store.corpus import ArrayFile, open_corpus
 from sparseoco.store.manifest import LabelTable
 from sparseoco.store.shards import Store
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
 from sparseoco.training.models import write_model
-from sparseoco.training.stream import Order, Passes, StreamPosition, range_rows_of, stream
 from tests.benchmarks.support import ROOT, cluster, counters, exponent, install
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -183,46 +180,6 @@ def test_memory_of_the_largest_task(tmp_path: Path, shard_bytes: int) -> None:
         measured(client, tmp_path, text, tmp_path / "store", BIGRAMS, shard_bytes)
         peak = max(found["peak"] for found in client.run(counters).values())
     print(f"largest worker, shards of {shard_bytes >> 20} MiB of text: {peak / 1e6:.0f} MB, {idle / 1e6:.0f} MB idle")
-
-
-def test_epoch_beyond_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reads of an epoch of a corpus that is not mapped: as stored, ranges permuted, and all rows permuted."""
-    monkeypatch.setattr(corpus, "MAPPED_BYTES", 0)
-    ingest([str(write_text(tmp_path / "text.txt", TEXT_BYTES // 4))], tmp_path / "store", BIGRAMS)
-    store = Store.open(tmp_path / "store")
-    monkeypatch.setattr(ArrayFile, "take", counted := CountedReads(ArrayFile.take))
-    rows = open_corpus(store, tmp_path / "scratch")
-    rows.column("weight")
-    for _ in stream(rows, Passes(Order(), StreamPosition(1, store.n_rows))):
-        pass  # laid out
-    costs = {}
-    for name in ("none", "blocks", "rows"):
-        order = Order(seed=0, range_rows=range_rows_of(name, store.n_rows, store.manifest.nonzeros))
-        counted.reads = counted.bytes = 0
-        began = time.process_time()
-        for _ in stream(rows, Passes(order, StreamPosition(1, store.n_rows))):
-            pass
-        costs[name] = counted.reads, counted.bytes
-        print(f"{name:6}: {counted.reads} reads, {counted.bytes / 1e6:.1f} MB, {time.process_time() - began:.2f} s")
-    assert costs["blocks"][1] <= 1.3 * costs["none"][1]
-    assert costs["blocks"][0] <= costs["rows"][0] / 10
-
-
-class CountedReads:
-    """Reads of adjacent entries, and their bytes, by `ArrayFile.take`."""
-
-    def __init__(self, take: Any) -> None:
-        self._take = take
-        self.reads = self.bytes = 0
-
-    def __get__(self, file: Any, kind: Any) -> Any:
-        def take(starts: Any, sizes: Any) -> Any:
-            self.reads += int(np.count_nonzero(sizes))
-            found = self._take(file, starts, sizes)
-            self.bytes += found.nbytes
-            return found
-
-        return take
 
 
 # ----------------------------------------------------------------------------------------------------------------------

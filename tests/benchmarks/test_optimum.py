@@ -11,12 +11,11 @@ from sklearn.feature_extraction.text import TfidfTransformer
 from sklearn.linear_model import LogisticRegression, SGDClassifier
 
 from sparseoco import offline_optimum
-from sparseoco.offline.epochs import Blocks, EpochProblem, fit_epochs, play_rounds, row_sizes
-from sparseoco.offline.passes import LocalPasses
+from sparseoco.offline.epochs import fit_epochs
 from tests.benchmarks.corpora import Matrix, imdb_counts
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Seconds of processor to a duality gap: `offline_optimum` against LIBLINEAR and, where it is installed, skglm.
+# Seconds of processor to a duality gap: `offline_optimum` against LIBLINEAR.
 #
 # Uni- and bigrams of the 25,000 training reviews of IMDB, found twice at least; logistic loss, l1, no intercept. Gaps
 # are relative to the loss at w = 0, and computed from the weights in the same way for all; the last column is the
@@ -48,18 +47,7 @@ def solvers(X: sp.csr_matrix, y: np.ndarray, alpha: float) -> dict[str, Callable
     for tol in (1e-4, 1e-6):
         model = LogisticRegression(l1_ratio=1, solver="liblinear", C=1 / alpha, fit_intercept=False, tol=tol)
         found[f"LIBLINEAR, tol {tol:g}"] = lambda model=model: model.set_params(max_iter=1000).fit(X, y).coef_[0]
-    try:
-        from skglm.datafits import Logistic
-        from skglm.penalties import L1
-        from skglm.solvers import ProxNewton
-    except ImportError:
-        return found
-
-    def skglm() -> np.ndarray:
-        solver = ProxNewton(tol=TOL, max_iter=100, fit_intercept=False)
-        return np.asarray(solver.solve(X.tocsc(), 2.0 * y - 1, Logistic(), L1(alpha / len(y)))[0])
-
-    return found | {"skglm ProxNewton": skglm}
+    return found
 
 
 @pytest.mark.benchmark
@@ -85,7 +73,7 @@ def test_seconds_to_a_gap(imdb: Matrix, weighting: str, alpha: float) -> None:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# How far above its optimum an objective is after some epochs, ours and scikit-learn's, on IMDB; what a round costs.
+# How far above its optimum an objective is after some epochs, ours and scikit-learn's, on IMDB.
 #
 # Unigrams of the 25,000 training reviews, found twice at least; logistic loss, l1 with α = 10, no intercept.
 # Documents lie sorted by class, as they came, and shuffled.
@@ -154,30 +142,3 @@ def test_gap_to_the_optimum(sorted_imdb: Matrix) -> None:
         for epochs in EPOCHS
     ]
     print_row("scikit-learn SAGA", [objective(peer.fit(X, y).coef_[0]) for peer in sagas])
-
-
-@pytest.mark.benchmark
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("estimate", ["sampled", "corrected"])
-@pytest.mark.parametrize("columns", [1, 16, 64])
-def test_cost_of_a_round(estimate: str, columns: int, sorted_imdb: Matrix) -> None:
-    X, y = sorted_imdb
-    problem = EpochProblem.of(
-        "caos-erm", "logistic", "l1", [{"alpha": ALPHA, "estimate": estimate}] * columns, 2, X.shape[1]
-    )
-    passes = LocalPasses.of(X, y.astype(np.float64))
-    totals = passes.totals(np.zeros((X.shape[1], columns)), problem.pass_request)
-    slopes = passes.slopes(totals)
-    blocks = Blocks.of(row_sizes(passes.source, passes.span, 0, len(y)), problem.configurations[0])
-    (share,) = blocks.shares(problem.configurations[0])
-    drawn = float(np.diff(X.indptr) @ blocks.weights / blocks.weights.sum())  # nonzeros a round, expected
-    best = np.inf
-    for _ in range(4):
-        method = problem.sampled()
-        run = (passes.source, np.arange(len(y)), slopes.__getitem__, totals.gradient if estimate != "sampled" else None)
-        started = time.perf_counter()
-        for _ in play_rounds(method, *run, blocks, share, 0, 1):
-            pass
-        best = min(best, time.perf_counter() - started)
-    cost = best / share.rounds / drawn / columns * 1e9
-    print(f"\n{estimate:10} {columns:3} columns: {cost:.1f} ns a nonzero and column")

@@ -9,20 +9,19 @@ from typing import Any
 import numpy as np
 
 from sparseoco.cli import main
-from sparseoco.datasets import corpora
-from sparseoco.datasets.corpora import Card
 from sparseoco.kernels.columns import MEASURE, MEASURE_ABSOLUTE
 from sparseoco.scoring.kept import read_kept, read_kept_files
 from sparseoco.scoring.manifest import read_scores
 from sparseoco.scoring.parts import PARTS, read_part
 from sparseoco.storage.locations import location
-from sparseoco.storage.tables import read_metrics, read_parquet_file
+from sparseoco.storage.tables import read_parquet_file
 from sparseoco.store.corpus import Corpus
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.store.terms import term_weights
 from sparseoco.store.weighting import Weighting
 from sparseoco.training.learner import Learner
 from sparseoco.training.models import Model
+from sparseoco.training.search_tables import read_metrics
 
 TEXTS = ["the grey wave and old tide", "moss fox tree", "tram street lamp roof", ""]
 
@@ -97,17 +96,6 @@ def ended_before_manifest(*command: str) -> None:
     sparseoco.text.ingest.commit_manifest = lambda *_, **__: os._exit(0)  # type: ignore[assignment]
     sys.argv = ["sparseoco", *command]
     main()
-
-
-def fetched(source: str, out: str) -> str:
-    """Fetch a corpus of our own."""
-    data = Path(source).read_bytes()
-    about = dict.fromkeys(("title", "about", "homepage", "licence", "citation"), "x")
-    file = {"url": "http://127.0.0.1:9/c.txt", "sha256": hashlib.sha256(data).hexdigest(), "size": len(data)}
-    card = Card(name="ours", **about, documents=1, classes=1, files=[file], ingest={"inputs": ["c.txt"]})
-    corpora.list_cards = lambda: [card]
-    found = corpora.fetch("ours", Path(out), local=Path(source))
-    return _digest(found.options, [path.read_bytes() for path in found.inputs])
 
 
 def kernels() -> str:

@@ -3,13 +3,12 @@
 import ctypes
 import socket
 import sqlite3
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,9 @@ from sparseoco.pipeline.run_file import load_run_file
 from tests.faults.commands import DIVIDED, OPTIONS, tables
 from tests.search.by_hand import cluster_by_hand
 from tests.support.errors import raises_code
-from tests.support.prefect_server import environment, flow_runs, prefect_server
+from tests.support.folders import assert_same_results
+from tests.support.kills import worker_processes
+from tests.support.prefect_server import environment, flow_runs, prefect_server, running
 from tests.support.stores import make_store
 from tests.support.texts import write_run_file
 
@@ -134,8 +135,7 @@ def test_a_suspended_worker_delays_nothing_for_good(tmp_path: Path, whole: Path)
         nonlocal stops
         first_cell(tmp_path / "run", over)
         while not over.wait(0.3):
-            workers = [p for p in psutil.Process().children() if "spawn_main" in " ".join(_command(p))]
-            if workers:
+            if workers := worker_processes():
                 with suppress(psutil.Error):
                     workers[stops % len(workers)].suspend()
                     over.wait(3)
@@ -173,12 +173,6 @@ def test_connections_that_break_change_nothing(tmp_path: Path, whole: Path) -> N
     assert tables(tmp_path / "run") == tables(whole / "whole")
 
 
-def _command(process: psutil.Process) -> list[str]:
-    with suppress(psutil.Error):
-        return list(process.cmdline())
-    return []
-
-
 # ----------------------------------------------------------------------------------------------------------------------
 # A flow whose Prefect server dies, answers late or has a locked database leaves the files of the command.
 
@@ -186,74 +180,48 @@ def _command(process: psutil.Process) -> list[str]:
 LATENESS = 0.3  # seconds, of every piece of an answer
 
 
-def check_files(folder: Path) -> None:
-    """Compare the tables of a run with those of the command."""
-    (folder / "command").mkdir()
-    run_steps.run_all(load_run_file(write_run_file(folder / "command")))
-    assert tables(folder / "run") == tables(folder / "command" / "run")
-    weights = [(run / "model" / "weights.parquet").read_bytes() for run in (folder / "run", folder / "command" / "run")]
-    assert weights[0] == weights[1]
-
-
-@contextmanager
-def flow(folder: Path, address: str) -> Iterator[subprocess.Popen[str]]:
-    """The flow of a whole run."""
-    env = environment(folder / "home", PREFECT_API_URL=address)
-    command = [sys.executable, "-m", "sparseoco.flows.pipeline", str(write_run_file(folder))]
-    with subprocess.Popen(command, env=env, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-def wait_for_cell(folder: Path, process: subprocess.Popen[str]) -> None:
-    while process.poll() is None and not list((folder / "run" / "search" / "cells").glob("*")):
-        time.sleep(0.01)
-
-
 @pytest.mark.chaos
 @pytest.mark.slow
 @pytest.mark.fault(7)
-def test_a_server_that_is_killed_during_a_run(tmp_path: Path) -> None:
-    with prefect_server(tmp_path / "server") as address, flow(tmp_path, address) as process:
-        wait_for_cell(tmp_path, process)
-        for child in psutil.Process().children():
-            with suppress(psutil.Error):
-                if "server" in child.cmdline() and "prefect" in child.cmdline():
-                    for own in [*child.children(recursive=True), child]:
-                        own.kill()
-        _, said = process.communicate(timeout=600)
-    if process.returncode != 0:  # the files are complete, or the same command resumes
+@pytest.mark.parametrize("server", ["killed", "late", "locked"])
+def test_a_flow_whose_server_is(tmp_path: Path, server: str) -> None:
+    with ExitStack() as stack:
+        address = reached = stack.enter_context(prefect_server(tmp_path / "server"))
+        if server == "late":
+            reached = stack.enter_context(_late(address))
+        env = environment(tmp_path / "home", PREFECT_API_URL=reached)
+        command = [sys.executable, "-m", "sparseoco.flows.pipeline", str(write_run_file(tmp_path))]
+        process = stack.enter_context(running(command, tmp_path / "flow.log", env))
+        while server != "late" and process.poll() is None and not list((tmp_path / "run/search/cells").glob("*")):
+            time.sleep(0.01)
+        if server == "killed":
+            _kill_server()
+        elif server == "locked":
+            with closing(sqlite3.connect(tmp_path / "server" / "prefect.db", timeout=60)) as database:
+                database.execute("BEGIN EXCLUSIVE")
+                time.sleep(15)
+                database.rollback()
+        code, said = process.wait(600), (tmp_path / "flow.log").read_text()
+        if server == "late":
+            assert [run["state_type"] for run in flow_runs(address)] == ["COMPLETED"]
+    if code and server == "killed":  # the files are complete, or the same command resumes
         assert "Traceback" not in said.splitlines()[-1]
         run_steps.run_all(load_run_file(tmp_path / "places.toml"))
-    check_files(tmp_path)
+    else:
+        assert code == 0, said[-2000:]
+    (tmp_path / "command").mkdir()
+    run_steps.run_all(load_run_file(write_run_file(tmp_path / "command")))
+    assert tables(tmp_path / "run") == tables(tmp_path / "command" / "run")
+    assert_same_results(tmp_path / "run", tmp_path / "command" / "run")
 
 
-@pytest.mark.chaos
-@pytest.mark.slow
-@pytest.mark.fault(7)
-def test_a_server_that_answers_late(tmp_path: Path) -> None:
-    with prefect_server(tmp_path / "server") as address, _late(address) as late, flow(tmp_path, late) as process:
-        _, said = process.communicate(timeout=600)
-        assert process.returncode == 0, said[-2000:]
-        assert [run["state_type"] for run in flow_runs(address)] == ["COMPLETED"]
-    check_files(tmp_path)
-
-
-@pytest.mark.chaos
-@pytest.mark.slow
-@pytest.mark.fault(7)
-def test_a_server_whose_database_is_locked_for_a_while(tmp_path: Path) -> None:
-    with prefect_server(tmp_path / "server") as address, flow(tmp_path, address) as process:
-        wait_for_cell(tmp_path, process)
-        with closing(sqlite3.connect(tmp_path / "server" / "prefect.db", timeout=60)) as database:
-            database.execute("BEGIN EXCLUSIVE")
-            time.sleep(15)
-            database.rollback()
-        _, said = process.communicate(timeout=600)
-        assert process.returncode == 0, said[-2000:]
-    check_files(tmp_path)
+def _kill_server() -> None:
+    """Kill the Prefect server that this process has started, with its children."""
+    for child in psutil.Process().children():
+        with suppress(psutil.Error):
+            if "server" in child.cmdline() and "prefect" in child.cmdline():
+                for own in [*child.children(recursive=True), child]:
+                    own.kill()
 
 
 @contextmanager

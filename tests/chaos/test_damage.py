@@ -6,8 +6,7 @@ import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import pytest
 
@@ -59,7 +58,6 @@ OPTIMUM = "optimum store --out opt --alpha 1,10 --threads 1"
 REGRET = "regret run --marks 3"
 SCORE = "score run places.jsonl --out scores --keep-class sea --shard-bytes 8192 --threads 1 --keep-top"
 GENERATE = "generate corpus --bytes 20KB --vocabulary 500"
-FETCH = f"{READ}fetched places.jsonl corpora"
 
 KINDS: dict[str, Kind] = {
     "store": Kind(
@@ -114,7 +112,6 @@ KINDS: dict[str, Kind] = {
         [f"{SCORE} 10%", f"{SCORE} 20%", f"{READ}scores scores"],
     ),
     "staged pieces": Kind([f"{READ}ended_before_manifest {INGEST}"], ("store/**/*", "store/.staging/**/*"), [INGEST]),
-    "fetched corpus": Kind([FETCH], ("corpora/**/*",), [FETCH]),
     "synthetic corpus": Kind([GENERATE], ("corpus/**/*",), [GENERATE]),
     "compile cache": Kind([f"{READ}kernels"], ("cache/**/*.nb?",), [f"{READ}kernels"], warm=False),
 }
@@ -131,90 +128,22 @@ TIMED = re.compile(
 SECONDS = re.compile(r'"seconds": [\d.e+-]+|\d+(\.\d+)? (ms|s|min|h)( \d+ s)?\b( ago)?|"last_written": [^,}]+')
 
 
-class Tree:
-    """A folder of artifacts of one kind, as `KINDS` describes them, and the forks that read them."""
-
-    def __init__(self, kind: str, folder: Path) -> None:
-        self.kind, self._kind = kind, KINDS[kind]
-        self.folder = folder / "tree"
-        self.folder.mkdir()
-        write_inputs(self.folder)
-        env = {} if self._kind.warm else {"NUMBA_CACHE_DIR": str(self.folder / "cache")}
-        self._forks = Forks(self.folder, READ_WARM if self._kind.warm else "", **env)
-        for command in self._kind.build:
-            end = self._forks.run(command.split(), LINES, seconds=COMPILING)
-            assert end.code == (-signal.SIGKILL if command.startswith(KILLED) else 0), (command, end)
-        self._kind.arrive(self.folder)
-        self._contents = folder_bytes(self.folder, without=())
-        names = {
-            str(path.relative_to(self.folder)) for pattern in self._kind.files for path in self.folder.glob(pattern)
-        }
-        self.files = sorted(name for name in names if self._contents.get(name))
-        assert self.files
-        self._expected = [self._undisturbed(command) for command in self._kind.read]
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._forks.__exit__(kind, error, at)
-
-    def _undisturbed(self, command: str) -> tuple[End, dict[str, bytes]]:
-        end = self._forks.run(command.split(), LINES, seconds=COMPILING)
-        left = folder_bytes(self.folder, without=())
-        self._restore()
-        assert "Traceback" not in end.err, end.err
-        return end, left
-
-    def _restore(self) -> None:
-        """The tree as it was before a command."""
-        now = folder_bytes(self.folder, without=())
-        for name in now.keys() - self._contents.keys():
-            (self.folder / name).unlink()
-        for name, data in self._contents.items():
-            if now.get(name) != data:
-                (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
-                (self.folder / name).write_bytes(data)
-
-    def check(self, trial: int, choose: random.Random) -> str | None:
-        """Damage a file and run a command: what is wrong with its end, None for one sentence, or no difference.
-
-        A bit is flipped, the file is cut, empty or has the content of another; or one value of a JSON file is
-        another one, or missing, and the checksum matches: then other results are to be expected.
-        """
-        command = self._kind.read[trial % len(self._kind.read)]
-        expected, left = self._expected[trial % len(self._kind.read)]
-        file = choose.choice(self.files)
-        kinds = ("flipped", "flipped", "flipped", "cut", "empty", "swapped", *["reshaped"] * file.endswith(".json"))
-        kind = what = choose.choice(kinds)
-        if kind == "reshaped":
-            data, what = reshaped(self._contents[file], choose)
-        else:
-            data = damaged({name: self._contents[name] for name in self.files}, file, kind, choose)[file]
-        (self.folder / file).write_bytes(data)
-        end = self._forks.run(command.split(), LINES)
-        wrong = _wrong(end, expected)
-        if kind == "reshaped":
-            wrong = None if wrong is not None and wrong.startswith("other output") else wrong
-        elif wrong is None and end.code == expected.code:
-            now = folder_bytes(self.folder, without=())
-            other = sorted(
-                name
-                for name in now.keys() | left.keys()
-                if now.get(name) != left.get(name)
-                and not TIMED.search(name)
-                and not (name == file and now.get(name) == data)
-            )
-            wrong = f"other content of {other}" if other else None
-        self._restore()
-        return None if wrong is None else f"{self.kind} | {file} | {what} | {command} | {wrong}"
+def restore(folder: Path, contents: dict[str, bytes]) -> None:
+    """Give a folder these files, as it had them before a command."""
+    now = folder_bytes(folder, without=())
+    for name in now.keys() - contents.keys():
+        (folder / name).unlink()
+    for name, data in contents.items():
+        if now.get(name) != data:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(data)
 
 
 COMPILING = 600.0  # seconds: the first time
 READ_WARM = "tests.chaos.readers:kernels"
 
 
-def _wrong(end: End, expected: End) -> str | None:
+def wrong_end(end: End, expected: End) -> str | None:
     if end.code is None:
         return "it did not end"
     if end.code < 0:
@@ -222,19 +151,12 @@ def _wrong(end: End, expected: End) -> str | None:
     if "Traceback" in end.err:
         return "traceback: " + end.err.strip().splitlines()[-1]
     if end.code == expected.code == 0 and SECONDS.sub("", end.out) != SECONDS.sub("", expected.out):
-        return f"other output: {_difference(end.out, expected.out)}"
+        return f"other output: {end.out!r}, not {expected.out!r}"
     if end.code not in (0, expected.code):
         said = [line for line in end.err.splitlines() if line.startswith("sparseoco: ")]
         if len(said) != 1:
             return f"code {end.code} without a sentence: {end.err[-200:]!r}"
     return None
-
-
-def _difference(out: str, expected: str) -> str:
-    for ours, theirs in zip(out.splitlines(), expected.splitlines(), strict=False):
-        if ours != theirs:
-            return f"{ours[:100]!r}, not {theirs[:100]!r}"
-    return f"{len(out)} characters, not {len(expected)}"
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -250,9 +172,57 @@ SEED = os.environ.get("SPARSEOCO_CHAOS_SEED", "0")
 
 @pytest.mark.chaos
 @pytest.mark.fault(12, 13, 49, 50, 52, 57)
-@pytest.mark.parametrize("kind", list(KINDS))
-def test_damaged_files(kind: str, tmp_path: Path) -> None:
-    choose = random.Random(f"{SEED} {kind}")
-    with Tree(kind, tmp_path) as tree:
-        found = [wrong for trial in range(2 * TRIALS) if (wrong := tree.check(trial, choose)) is not None]
+@pytest.mark.parametrize("name", list(KINDS))
+def test_damaged_files(name: str, tmp_path: Path) -> None:
+    """A bit is flipped, a file is cut, empty or has the content of another; or one value of a JSON file is another one,
+    or missing, and the checksum matches: then other results are to be expected."""
+    kind, choose, folder = KINDS[name], random.Random(f"{SEED} {name}"), tmp_path / "tree"
+    folder.mkdir()
+    write_inputs(folder)
+    env = {} if kind.warm else {"NUMBA_CACHE_DIR": str(folder / "cache")}
+    found = []
+    with Forks(folder, READ_WARM if kind.warm else "", **env) as forks:
+        for command in kind.build:
+            end = forks.run(command.split(), LINES, seconds=COMPILING)
+            assert end.code == (-signal.SIGKILL if command.startswith(KILLED) else 0), (command, end)
+        kind.arrive(folder)
+        contents = folder_bytes(folder, without=())
+        paths = sorted({str(path.relative_to(folder)) for pattern in kind.files for path in folder.glob(pattern)})
+        artifacts = {path: contents[path] for path in paths if contents.get(path)}
+        undisturbed = []
+        for command in kind.read:
+            end = forks.run(command.split(), LINES, seconds=COMPILING)
+            assert "Traceback" not in end.err, end.err
+            undisturbed.append((command, end, folder_bytes(folder, without=())))
+            restore(folder, contents)
+        for trial in range(2 * TRIALS):
+            command, expected, left = undisturbed[trial % len(undisturbed)]
+            file = choose.choice(list(artifacts))
+            damages = (
+                "flipped",
+                "flipped",
+                "flipped",
+                "cut",
+                "empty",
+                "swapped",
+                *["reshaped"] * file.endswith(".json"),
+            )
+            damage = what = choose.choice(damages)
+            if damage == "reshaped":
+                data, what = reshaped(artifacts[file], choose)
+            else:
+                data = damaged(artifacts, file, damage, choose)[file]
+            (folder / file).write_bytes(data)
+            end = forks.run(command.split(), LINES)
+            wrong = wrong_end(end, expected)
+            if damage == "reshaped":
+                wrong = None if wrong is not None and wrong.startswith("other output") else wrong
+            elif wrong is None and end.code == expected.code:
+                now = folder_bytes(folder, without=())
+                differ = {n for n in now.keys() | left.keys() if now.get(n) != left.get(n) and not TIMED.search(n)}
+                other = sorted(differ - {file} if now.get(file) == data else differ)
+                wrong = f"other content of {other}" if other else None
+            restore(folder, contents)
+            if wrong is not None:
+                found.append(f"{name} | {file} | {what} | {command} | {wrong}")
     assert not found, "\n".join([f"seed {SEED}, {len(found)} of {2 * TRIALS}:", *found])

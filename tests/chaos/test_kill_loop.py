@@ -26,6 +26,7 @@ from tests.faults.commands import BEFORE, COMMANDS, OPTIONS, RESULTS, quick_run,
 from tests.support.damage import failing_commit
 from tests.support.errors import raises_code
 from tests.support.folders import assert_same_folder, folder_bytes
+from tests.support.kills import worker_processes
 from tests.support.nightly_runs import arrive
 from tests.support.soak import soak
 from tests.support.stops import COMMAND, after, stop
@@ -86,11 +87,7 @@ def _start(command: list[str], folder: Path) -> subprocess.Popen[bytes]:
 
 def _kill(process: subprocess.Popen[bytes], choose: random.Random) -> None:
     """Kill a command with all its processes, or a worker."""
-    workers = []
-    with suppress(psutil.NoSuchProcess):
-        for child in psutil.Process(process.pid).children(recursive=True):
-            with suppress(psutil.Error):
-                workers += [child] if "spawn_main" in " ".join(child.cmdline()) else []
+    workers = worker_processes(process.pid)
     if workers and choose.random() < 0.5:
         with suppress(psutil.NoSuchProcess):
             choose.choice(workers).kill()

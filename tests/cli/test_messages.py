@@ -87,10 +87,12 @@ def test_a_row_that_is_malformed(tmp_path: Path, cli: Cli) -> None:
 
 def test_folders_that_cannot_be_created(tmp_path: Path, cli: Cli) -> None:
     reviews = write_reviews(tmp_path / "reviews.jsonl", rows=8)
-    for out, value in ((reviews, "is a file"), (reviews / "x", "is a file"), ("/proc/x", "cannot be created")):
-        error = cli("ingest", reviews, "--out", out, code=3).err
-        assert value in error
-        assert error.endswith("[io-error]\n")
+    for out, said in (
+        (reviews, "is a file. Choose another. [io-error]"),
+        (reviews / "x", "is a file. Choose another. [io-error]"),
+        ("/proc/x", "/proc/x does not exist. [missing-file]"),
+    ):
+        assert cli("ingest", reviews, "--out", out, code=3).err.endswith(f"{said}\n")
 
 
 @pytest.mark.parametrize(

@@ -1,27 +1,18 @@
-"""Deployments on this machine: flows with their server and workers, PostgreSQL, hosts, a SLURM queue."""
+"""Deployments on this machine: flows with their server and workers, and hosts."""
 
-import getpass
 import json
 import os
-import pwd
-import secrets
-import shutil
-import socket
 import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import pytest
+from typing import NamedTuple
 
 from sparseoco.pipeline import steps as run_steps
 from sparseoco.pipeline.run_file import load_run_file
 from sparseoco.report import plain
-from tests.support.prefect_server import ROOT, artifacts, environment, free_port, running, wait_for
+from tests.support.prefect_server import ROOT, artifacts, environment, running
 from tests.support.texts import write_run_file
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -90,77 +81,6 @@ def search_begun(folder: Path) -> bool:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# A PostgreSQL of the test's own, from the packages of the system, on loopback.
-
-
-USERS = ("postgres", "nobody")  # of the system: PostgreSQL does not run as root
-
-
-class Database(NamedTuple):
-    """An address for Prefect, and a way to ask it."""
-
-    address: str
-    psql: list[str]
-    environment: dict[str, str]
-
-    def ask(self, query: str) -> str:
-        """The rows of a query, a line each."""
-        command = [*self.psql, "--tuples-only", "--no-align", "--command", query]
-        return subprocess.run(command, env=self.environment, capture_output=True, text=True, check=True).stdout
-
-
-def programs() -> Path:
-    """Where initdb and postgres are; skips the test where they are not."""
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
-    on_path = shutil.which("initdb")
-    if not found and on_path is None:
-        pytest.skip("no PostgreSQL here (Debian: apt-get install postgresql)")
-    return found[-1].parent if found else Path(str(on_path)).resolve().parent
-
-
-@contextmanager
-def postgres() -> Iterator[Database]:
-    """A server with an empty database, gone with all it holds in the end."""
-    there = programs()
-    folder = Path(tempfile.mkdtemp(prefix="sparseoco-postgres-"))
-    password = secrets.token_urlsafe()
-    (folder / "password").write_text(password)
-    (folder / "password").chmod(0o600)
-    who = _not_root(folder)
-    quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": folder, **who}
-    secured = ["--username", "prefect", "--pwfile", str(folder / "password"), "--auth", "scram-sha-256", "--no-sync"]
-    port = str(free_port())
-    try:
-        subprocess.run([there / "initdb", "--pgdata", folder / "data", *secured], check=True, **quiet)
-        here = ["-c", "listen_addresses=127.0.0.1", "-c", f"unix_socket_directories={folder}", "-p", port]
-        process = subprocess.Popen([there / "postgres", "-D", folder / "data", *here], **quiet)
-        try:
-            ready = [there / "pg_isready", "--host", "127.0.0.1", "--port", port]
-            wait_for(lambda: subprocess.run(ready, check=False, **quiet).returncode == 0, "PostgreSQL to answer")
-            yield Database(
-                f"postgresql+asyncpg://prefect:{password}@127.0.0.1:{port}/postgres",
-                [str(there / "psql"), "--host", "127.0.0.1", "--port", port, "--username", "prefect", "postgres"],
-                {**os.environ, "PGPASSWORD": password},
-            )
-        finally:
-            process.terminate()
-            process.wait(30)
-    finally:
-        shutil.rmtree(folder)
-
-
-def _not_root(folder: Path) -> dict[str, Any]:
-    """As whom PostgreSQL runs, to whom the folder is given: us, unless we are root."""
-    if os.getuid() != 0:
-        return {}
-    known = {entry.pw_name for entry in pwd.getpwall()}
-    user = pwd.getpwnam(next(name for name in USERS if name in known))
-    for path in (folder, *folder.iterdir()):
-        os.chown(path, user.pw_uid, user.pw_gid)
-    return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
-
-
-# ----------------------------------------------------------------------------------------------------------------------
 # Two hosts on one machine: network namespaces with addresses of their own, and a switch between them.
 
 
@@ -213,99 +133,3 @@ def two_hosts() -> Iterator[Hosts]:
 
 def _ip(*arguments: str) -> None:
     subprocess.run(["ip", *arguments], check=True, capture_output=True)
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# A SLURM of the test's own, from the packages of the system: a controller and a node, on loopback.
-
-
-CONFIGURATION = """
-ClusterName=test
-SlurmctldHost={host}(127.0.0.1)
-SlurmctldPort={controller}
-SlurmdPort={node}
-SlurmUser={user}
-SlurmdUser={user}
-AuthType=auth/none
-CredType=cred/none
-ProctrackType=proctrack/pgid
-TaskPlugin=task/none
-MpiDefault=none
-SelectType=select/cons_tres
-SelectTypeParameters=CR_Core_Memory
-StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool
-SlurmctldPidFile={folder}/controller.pid
-SlurmdPidFile={folder}/node.pid
-SlurmctldLogFile={folder}/controller.log
-SlurmdLogFile={folder}/node.log
-JobAcctGatherType=jobacct_gather/none
-AccountingStorageType=accounting_storage/none
-SlurmdParameters=config_overrides
-NodeName={host} NodeAddr=127.0.0.1 CPUs=2 RealMemory=4000
-PartitionName=batch Nodes={host} Default=YES State=UP
-"""
-OTHERS_SECONDS = 30
-
-
-class Queue(NamedTuple):
-    """Jobs of a SLURM whose configuration is at `file`."""
-
-    file: Path
-
-    def jobs(self, state: str | None = None) -> list[str]:
-        """Numbers of its jobs that are in a state, or have not ended."""
-        states = [] if state is None else ["--states", state]
-        return self.ask("squeue", "--noheader", "--format=%i", *states).split()
-
-    def cancel(self, job: str) -> None:
-        """End a job as its walltime does."""
-        self.ask("scancel", job)
-
-    def ask(self, *command: str) -> str:
-        """What a command of SLURM prints."""
-        return subprocess.run(command, env=self.environment, capture_output=True, text=True, check=True).stdout
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """The environment of commands that are to ask this SLURM."""
-        return {**os.environ, "SLURM_CONF": str(self.file)}
-
-
-@contextmanager
-def slurm(folder: Path) -> Iterator[Queue]:
-    """A SLURM whose one node has two cores and 4 GB; skips the test where there is none."""
-    programs = [shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin") for name in ("slurmctld", "slurmd")]
-    if None in programs:
-        pytest.skip("no SLURM here (Debian: apt-get install slurm-wlm)")
-    for name in ("state", "spool"):
-        (folder / name).mkdir(parents=True)
-    host = socket.gethostname().partition(".")[0]
-    ports = {"controller": free_port(), "node": free_port()}
-    queue = Queue(folder / "slurm.conf")
-    queue.file.write_text(CONFIGURATION.format(host=host, user=getpass.getuser(), folder=folder, **ports))
-    processes = [
-        subprocess.Popen(
-            [str(program), "-D"], env=queue.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        for program in programs
-    ]
-    try:
-        wait_for(lambda: _is_idle(queue), "SLURM's node to be there")
-        yield queue
-    finally:
-        with suppress(subprocess.CalledProcessError):
-            queue.ask("scancel", "--user", getpass.getuser())
-            deadline = time.monotonic() + OTHERS_SECONDS
-            while queue.jobs() and time.monotonic() < deadline:
-                time.sleep(0.2)
-        for process in processes:
-            process.terminate()
-            process.wait(OTHERS_SECONDS)
-
-
-def _is_idle(queue: Queue) -> bool:
-    try:
-        return "idle" in queue.ask("sinfo", "--noheader", "--format=%T")
-    except subprocess.CalledProcessError:
-        return False

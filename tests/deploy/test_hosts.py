@@ -1,7 +1,6 @@
-"""Clusters by hand, on two hosts and in a queue, and how they stop."""
+"""Clusters by hand, on one host and on two, and how runs on them stop."""
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -15,23 +14,19 @@ import distributed
 import pytest
 import yaml
 
-from sparseoco.execution.options import ACROSS_HOSTS, ONE_THREAD, as_environment
+from sparseoco.execution.options import ACROSS_HOSTS, ONE_THREAD
 from tests.deploy.deployments import (
     ADDRESSES,
-    Database,
     Hosts,
-    Queue,
     check_results,
     copy_with_three_lines_changed,
     deployed,
-    postgres,
     search_begun,
-    slurm,
     two_hosts,
     write_long_run_file,
 )
-from tests.search.by_hand import certificates, cluster_by_hand
-from tests.support.folders import assert_same_results, folder_bytes
+from tests.search.by_hand import as_environment, certificates, cluster_by_hand
+from tests.support.folders import assert_same_results
 from tests.support.prefect_server import (
     FINAL,
     ask,
@@ -46,16 +41,10 @@ from tests.support.stores import make_store
 from tests.support.texts import write_run_file
 
 # ----------------------------------------------------------------------------------------------------------------------
-# The processes of a deployment, each started by hand: a Prefect server on PostgreSQL, a worker, and Dask under TLS.
+# The processes of a deployment, each started by hand: a Prefect server, a worker, and Dask under TLS.
 
 
 NEVER = "0 0 1 1 *"
-
-
-@pytest.fixture
-def database() -> Iterator[Database]:
-    with postgres() as found:
-        yield found
 
 
 def run_with(server: str, certificates: dict[str, str]) -> dict[str, Any]:
@@ -69,11 +58,11 @@ def run_with(server: str, certificates: dict[str, str]) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_a_deployment_on_postgresql_runs_through_dask_under_tls(tmp_path: Path, database: Database) -> None:
+def test_a_deployment_runs_through_dask_under_tls(tmp_path: Path) -> None:
     ours, theirs = (certificates(tmp_path / name) for name in ("ours", "theirs"))
     run_file = write_run_file(tmp_path)
     with (
-        prefect_server(tmp_path / "server", PREFECT_SERVER_DATABASE_CONNECTION_URL=database.address) as server,
+        prefect_server(tmp_path / "server") as server,
         cluster_by_hand(tmp_path, workers=2, tls=ours) as cluster,
     ):
         assert cluster.address.startswith("tls://")
@@ -81,20 +70,14 @@ def test_a_deployment_on_postgresql_runs_through_dask_under_tls(tmp_path: Path, 
         run_file.write_text(text.replace("threads = 2", f'scheduler = "{cluster.address}"'))
         copy_with_three_lines_changed(tmp_path, run_file, cron=NEVER)
         with deployed(tmp_path, server):
-            wrong = run_with(server, as_environment(theirs))
-            assert wrong["type"] == "FAILED"
-            assert "do not accept each other's certificates" in wrong["message"]
-            missing = run_with(server, {})
-            assert missing["type"] == "FAILED"
-            assert "needs certificates: set them in Dask's configuration" in missing["message"]
+            for wrong in (as_environment(theirs), {}):
+                state = run_with(server, wrong)
+                assert state["type"] == "FAILED"
+                assert "do not accept each other's certificates" in state["message"]
             assert not list((tmp_path / "run" / "shards").glob("*.parquet"))
             assert run_with(server, as_environment(ours))["type"] == "COMPLETED"
         run_file.write_text(text)
         check_results(server, tmp_path / "run")
-    states = database.ask(
-        "select state_type, count(*) from flow_run where start_time is not null group by 1 order by 2"
-    )
-    assert states.split() == ["COMPLETED|1", "FAILED|2"]
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -186,118 +169,6 @@ def wait_until(true: Callable[[], bool], process: subprocess.Popen[bytes]) -> No
     while not true():
         assert process.poll() is None, f"{process.args} has ended"
         time.sleep(0.2)
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Jobs of a real SLURM, by the file of deploy/.
-
-
-COMMAND = [sys.executable, "-m", "sparseoco", "run"]
-DEPLOY = Path(__file__).parents[2] / "deploy"
-CHANGED = {
-    "workers = 8 ": "workers = 2 ",
-    "threads = 4 ": "threads = 1 ",
-    '"16GB"': '"1GB"',
-    '"nlp"': '"anybody"',
-    '"2h"': '"2min"',
-}
-
-
-@pytest.fixture
-def queue(tmp_path: Path) -> Iterator[Queue]:
-    pytest.importorskip("dask_jobqueue", reason="comes with sparseoco[slurm]")
-    with slurm(tmp_path / "slurm") as found:
-        yield found
-
-
-def cluster_file(folder: Path, **changed: str) -> Path:
-    """deploy/slurm.toml for the node of the test, and these words of it changed too."""
-    text = (DEPLOY / "slurm.toml").read_text()
-    for before, after in {**CHANGED, **changed}.items():
-        assert before in text
-        text = text.replace(before, after)
-    path = folder / "slurm.toml"
-    path.write_text(text)
-    return path
-
-
-def undisturbed(folder: Path) -> tuple[Path, dict[str, bytes | None]]:
-    """A run file, and what a run of it in one process leaves; nothing of it is there any more."""
-    file = write_run_file(folder)
-    subprocess.run([*COMMAND, str(file)], check=True, stdout=subprocess.DEVNULL)
-    left = results(folder)
-    shutil.rmtree(folder / "run")
-    return file, left
-
-
-def results(folder: Path) -> dict[str, bytes]:
-    """What a run left, but for what jobs that ended were just writing."""
-    return {name: data for name, data in folder_bytes(folder / "run").items() if not name.endswith(".tmp")}
-
-
-def begin(queue: Queue, *arguments: str | Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [*COMMAND, *map(str, arguments)],
-        env=queue.environment,
-        cwd=queue.file.parent,  # where jobs leave what they print
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def some_cells(run: Path) -> bool:
-    return any((run / "search" / "cells").glob("*.json"))
-
-
-@pytest.mark.slow
-def test_a_run_whose_jobs_end_gives_the_same_bytes_and_leaves_no_job(tmp_path: Path, queue: Queue) -> None:
-    file, left = undisturbed(tmp_path)
-    with begin(queue, file, "--cluster", cluster_file(tmp_path)) as process:
-        wait_for(lambda: len(queue.jobs("running")) == 2, "both jobs to begin")
-        first = queue.jobs()
-        wait_for(lambda: some_cells(tmp_path / "run"), "the search to begin")
-        for job in first:
-            queue.cancel(job)
-        assert process.wait(300) == 0, process.communicate()[1]
-    assert results(tmp_path) == left
-    wait_for(lambda: not queue.jobs(), "the jobs to be taken back")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_jobs_of_a_stopped_command_are_cancelled(tmp_path: Path, queue: Queue, number: signal.Signals) -> None:
-    file, left = undisturbed(tmp_path)
-    cluster = cluster_file(tmp_path)
-    with begin(queue, file, "--cluster", cluster) as process:
-        wait_for(lambda: some_cells(tmp_path / "run"), "the search to begin")
-        process.send_signal(number)
-        said = process.communicate(timeout=60)[1]
-    assert process.returncode == 128 + number
-    assert said.startswith("sparseoco: Stopped.")
-    wait_for(lambda: not queue.jobs(), "the jobs to be taken back")
-    with begin(queue, file, "--cluster", cluster) as process:
-        assert process.wait(300) == 0, process.communicate()[1]
-    assert results(tmp_path) == left
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("changed", "said"),
-    [
-        ({'"batch"': '"nowhere"'}, "sbatch refuses a job: sbatch: error: invalid partition specified: nowhere"),
-        ({'"1GB"': '"900GB"'}, "sbatch refuses a job: sbatch: error: Memory specification can not be satisfied"),
-        ({'"2min"': '"20s"', "workers = 2 ": "workers = 1 "}, "No worker has begun within 20 s"),
-    ],
-)
-def test_errors_of_slurm_are_reported(tmp_path: Path, queue: Queue, changed: dict[str, str], said: str) -> None:
-    if "workers = 2 " in changed:  # somebody else has the node
-        queue.ask("sbatch", "--exclusive", "--output=/dev/null", "--wrap", "sleep 600")
-        wait_for(lambda: bool(queue.jobs("running")), "the other job to begin")
-    with begin(queue, write_run_file(tmp_path), "--cluster", cluster_file(tmp_path, **changed)) as process:
-        assert said in process.communicate(timeout=120)[1]
-    assert process.returncode == 1
-    wait_for(lambda: len(queue.jobs()) == len(queue.jobs("running")), "the jobs to be taken back")
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -96,7 +96,7 @@ def test_every_key_is_on_the_page() -> None:
         for key in model.model_fields.keys() - named - rule - tables:
             assert re.search(rf"[.`]{key}`", page), f"{model.__name__}.{key}"
     assert all(f"## [{table}]" in page for table in tables)
-    for key in ("ingest.text_field", "search.class_weight", "evaluate.holdout", "cluster.kubernetes.claim"):
+    for key in ("ingest.text_field", "search.class_weight", "evaluate.holdout", "cluster.scheduler"):
         assert f"### `{key}` {{ #{key} }}" in page
     for name, algorithm in ALGORITHMS.items():
         section = page.partition(f"[search.algorithms.{name}]")[2].partition("\n### ")[0]
@@ -118,7 +118,7 @@ def test_every_key_of_the_schema_has_a_description_and_a_valid_example() -> None
 
 def test_there_are_run_files_to_check() -> None:
     assert len(RUN_FILES) >= 10
-    assert {"local.toml", "address.toml", "slurm.toml", "pbs.toml", "kubernetes.toml"} <= CLUSTER_FILES.keys()
+    assert {"local.toml", "address.toml"} <= CLUSTER_FILES.keys()
 
 
 @pytest.mark.parametrize("name", RUN_FILES)
@@ -158,7 +158,7 @@ def values_of(text: str) -> dict[str, Any]:
         "[search]\nalgorithms.adagrad = { lam = { relative = [0.1] }, schedule = ['constant', 'sqrt'] }",
         "[search]\npenalty = 'elastic_net'\nalgorithms.fobos = { l1_ratio = 0.5 }\nmetric = 'roc_auc'",
         "[search]\nfolds = 1\nalgorithms.l-fobos = { K = 10 }\nalgorithms.sgft = { p = 'inf' }",
-        "[cluster]\nscheduler = 'tcp://10.0.0.1:8786'\nwait = '2h'",
+        "[cluster]\nscheduler = 'tcp://10.0.0.1:8786'",
         "[score]\ninputs = ['crawl']\nkeep_top = '10%'",
     ],
 )

@@ -24,12 +24,12 @@ from sparseoco.report.results import ChoiceRecord, EvaluationRecord, RunRecord, 
 from sparseoco.scoring.distribution import DISTRIBUTION_SCHEMA as DISTRIBUTION
 from sparseoco.scoring.kept import KeptDescription
 from sparseoco.scoring.manifest import PartTable, ScoredSourceTable, ScoreManifest
-from sparseoco.storage.metric_names import COMPUTED
-from sparseoco.storage.tables import SEARCH_TABLES, WEIGHTS
 from sparseoco.store.entries import ShardTable, SourceTable
 from sparseoco.store.manifest import Manifest
 from sparseoco.store.shards import NAMES, write_quarantine
+from sparseoco.training.metric_names import COMPUTED
 from sparseoco.training.models import CURVE, VOCABULARY_SCHEMA, ModelDescription
+from sparseoco.training.search_tables import SEARCH_TABLES, WEIGHTS
 from tests.support.stores import make_store
 
 # ----------------------------------------------------------------------------------------------------------------------

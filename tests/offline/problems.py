@@ -20,9 +20,10 @@ from sparseoco.offline.cluster.passes import read_rows
 from sparseoco.offline.epochs import Coordinates, EpochProblem
 from sparseoco.offline.passes import column_major
 from sparseoco.storage.commit import commit_json, read_json
-from sparseoco.storage.tables import METRICS_SCHEMA, write_result_table
+from sparseoco.storage.tables import write_result_table
 from sparseoco.store.shards import Store
 from sparseoco.training.block import Block, Cells, Setting
+from sparseoco.training.search_tables import METRICS_SCHEMA
 from sparseoco.training.stream import NO_FOLD, StreamPosition
 from tests.oracles.stream import SLOPES, VALUES
 from tests.support.searches import plain_search

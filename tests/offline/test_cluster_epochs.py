@@ -19,7 +19,6 @@ from sparseoco.offline.cluster.epochs import run_epoch_block
 from sparseoco.offline.epochs import EpochProblem, SampledEpochs, fit_epochs
 from sparseoco.offline.passes import LocalPasses, Span
 from sparseoco.search.run import train_block
-from sparseoco.storage.tables import CURVES, FEATURE_SURVIVAL, METRICS_SCHEMA
 from sparseoco.store import corpus as corpus_module
 from sparseoco.store import transpose as transpose_module
 from sparseoco.store.corpus import open_corpus
@@ -27,6 +26,7 @@ from sparseoco.store.shards import Store, read_shards
 from sparseoco.store.transpose import transpose
 from sparseoco.training.block import Block
 from sparseoco.training.models import Model
+from sparseoco.training.search_tables import CURVES, FEATURE_SURVIVAL, METRICS_SCHEMA
 from sparseoco.training.stream import NO_FOLD
 from tests.offline.problems import (
     CAO_RCD_GRID,

@@ -171,19 +171,6 @@ def test_the_workers_versions_and_files_of_a_scheduler_are_checked(file: Path, m
     assert not any("A process with" in message for message in messages(findings, "ok"))
 
 
-def test_a_queue_is_described_by_what_will_be_requested(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text, table = file.read_text(), '\nkind = "slurm"\nworkers = 8\nmemory = "16GB"\nslurm.walltime = "08:00:00"'
-    file.write_text(text.replace("[cluster]", f"[cluster]{table}"))
-    monkeypatch.setenv("PATH", str(file.parent))
-    (message,) = messages(examine(file), "error")
-    assert message.startswith("sbatch is not found")
-    (file.parent / "sbatch").touch(mode=0o755)
-    findings = examine(file)
-    assert not messages(findings, "error")
-    assert any(message.startswith("slurm will be asked for 8 workers") for message in messages(findings, "ok"))
-    assert any("A process with 2 tasks" in message for message in messages(findings, "ok"))
-
-
 def sample_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     """Read small slices of small inputs, too."""
     monkeypatch.setattr(preview, "WHOLE_BYTES", 0)

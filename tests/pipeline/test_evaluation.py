@@ -20,12 +20,12 @@ from sparseoco.pipeline.evaluation import evaluate_model
 from sparseoco.pipeline.explanation import compare_models
 from sparseoco.pipeline.run_file import load_run_file
 from sparseoco.storage.commit import read_json
-from sparseoco.storage.metric_names import METRICS, defined_for
 from sparseoco.store.shards import Store
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
 from sparseoco.training import metrics as scores
 from sparseoco.training.decisions import Predictions, read_predictions
+from sparseoco.training.metric_names import METRICS, defined_for
 from sparseoco.training.metrics import class_probabilities
 from sparseoco.training.models import Model, write_model
 from tests.support.commands import Cli, call

@@ -11,9 +11,10 @@ from sparseoco.offline.bounds import Bound, NoBound
 from sparseoco.offline.regret.bounds import spread_marks
 from sparseoco.offline.regret.tables import REGRET, SLOPES, slope_row
 from sparseoco.storage.commit import commit_json
-from sparseoco.storage.tables import SEARCH_TABLES, WEIGHTS, write_parquet, write_result_table
+from sparseoco.storage.tables import write_parquet, write_result_table
 from sparseoco.store.weighting import Weighting
 from sparseoco.training.decisions import Predictions, predictions_table
+from sparseoco.training.search_tables import SEARCH_TABLES, WEIGHTS
 
 ALGORITHMS = {"cl-fobos": "eta0", "fobos": "eta0", "rda": "gamma", "stda": "gamma"}
 BROKEN = [("diverged", "weights are not finite at t = 1,204"), ("failed", "worker died 4 times <b>")]

@@ -37,8 +37,9 @@ from sparseoco.report.predictions import (
 )
 from sparseoco.storage.commit import commit_json, read_json
 from sparseoco.storage.locations import location
-from sparseoco.storage.tables import METRICS_SCHEMA, write_result_table
+from sparseoco.storage.tables import write_result_table
 from sparseoco.training.decisions import Predictions, fit_calibration
+from sparseoco.training.search_tables import METRICS_SCHEMA
 from tests.report.synthetic import write_predictions, write_run
 from tests.support.errors import raises_code
 from tests.support.pages import figures

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from distributed import Security
 
-from sparseoco.execution.options import ONE_THREAD, as_environment
+from sparseoco.execution.options import ONE_THREAD
 
 LOCAL = ["--host", "127.0.0.1", "--dashboard-address", "127.0.0.1:0"]
 ROLES = ("client", "scheduler", "worker")
@@ -62,6 +62,11 @@ def cluster_by_hand(
         for process in reversed(started):  # a worker that loses its scheduler waits for it
             process.terminate()
             process.wait(20)
+
+
+def as_environment(settings: dict[str, Any]) -> dict[str, str]:
+    """Settings as the environment variables that Dask reads."""
+    return {"DASK_" + key.upper().replace(".", "__").replace("-", "_"): str(value) for key, value in settings.items()}
 
 
 def certificates(folder: Path) -> dict[str, Any]:

@@ -19,13 +19,13 @@ from sparseoco.pipeline import comparators, steps
 from sparseoco.report.page import summary_markdown
 from sparseoco.search.run import model_features, selected_features
 from sparseoco.storage.commit import commit_json, read_json
-from sparseoco.storage.tables import read_metrics
 from sparseoco.store.entries import add_entries
 from sparseoco.store.manifest import FeatureTable, commit_manifest
 from sparseoco.store.shards import Store, open_store, read_shards, write_terms
 from sparseoco.store.terms import read_feature_subset
 from sparseoco.training.learner import Learner
 from sparseoco.training.models import Model, write_model
+from sparseoco.training.search_tables import read_metrics
 from sparseoco.training.warm_start import Origin, check_origin, resume_learner, take_weights
 from tests.support.damage import damage, flip, flip_bit, stopped_at
 from tests.support.errors import raises_code

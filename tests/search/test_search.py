@@ -24,13 +24,13 @@ from sparseoco.search.increments import EMPTY, FILE, IncrementResults, read_incr
 from sparseoco.search.selection import choose
 from sparseoco.search.worker import BlockRun, has_checkpoint, load_checkpoint, save_checkpoint
 from sparseoco.storage.commit import read_json
-from sparseoco.storage.tables import read_metrics
 from sparseoco.store.corpus import open_corpus
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.store.weighting import FeatureOptions
 from sparseoco.training.block import Block
 from sparseoco.training.learner import Learner
 from sparseoco.training.options import Halving, SearchOptions
+from sparseoco.training.search_tables import read_metrics
 from sparseoco.training.stream import StreamPosition
 from tests.support.commands import Cli
 from tests.support.errors import raises_code

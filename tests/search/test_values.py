@@ -15,13 +15,13 @@ from sparseoco.offline.cluster.passes import lambda_max
 from sparseoco.pipeline import steps
 from sparseoco.search.run import write_block
 from sparseoco.storage.commit import read_json
-from sparseoco.storage.tables import read_metrics
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.store.weighting import FeatureOptions, Weighting
 from sparseoco.training.block import search_setting
 from sparseoco.training.learner import Learner
 from sparseoco.training.models import Model
 from sparseoco.training.options import SearchOptions
+from sparseoco.training.search_tables import read_metrics
 from sparseoco.training.stream import NO_FOLD
 from sparseoco.training.warm_start import Origin, take_weights
 from tests.support.errors import raises_code

@@ -22,7 +22,6 @@ from sparseoco.storage.commit import (
     remove_folder,
 )
 from sparseoco.storage.locations import (
-    MAX_BYTES,
     Location,
     is_local,
     is_remote_uri,
@@ -305,8 +304,6 @@ def test_values(tmp_path: Path) -> None:
     path = tmp_path / "run.toml"
     path.write_text("# options\nname = 'é'\n[search]\nlam = [1e-4, inf]\n")
     assert read_toml(path) == {"name": "é", "search": {"lam": [1e-4, float("inf")]}}
-    path.write_bytes(b"#" * MAX_BYTES)
-    assert read_toml(path) == {}
 
 
 @pytest.mark.fault(42)
@@ -314,7 +311,6 @@ def test_values(tmp_path: Path) -> None:
     ("name", "content", "code"),
     [
         ("run.yaml", b"", "unknown-format"),
-        ("large.toml", b"#" * (MAX_BYTES + 1), "file-too-large"),
         ("latin.toml", b"\xff", "encoding"),
         ("twice.toml", b"a = 1\na = 2\n", "invalid-toml"),
         ("date.toml", b"a = 2020-99-99\n", "invalid-toml"),

@@ -25,7 +25,7 @@ def check_under_kills(folder: Path, run: Callable[[Path], None], *, kills: int, 
             before, wanted = listing(folder), choose.randint(1, 12)
             while len(listing(folder) ^ before) < wanted and not over.is_set():
                 time.sleep(0.001)
-            while len(alive := _worker_processes()) < 2 and not over.is_set():
+            while len(alive := worker_processes()) < 2 and not over.is_set():
                 time.sleep(0.01)
             if not over.is_set():
                 with suppress(psutil.NoSuchProcess):
@@ -54,11 +54,12 @@ def listing(folder: Path) -> set[tuple[str, int]]:
     return found
 
 
-def _worker_processes() -> list[psutil.Process]:
-    """The workers that nannies of this process keep alive."""
+def worker_processes(root: int | None = None) -> list[psutil.Process]:
+    """The workers that nannies of a process keep alive, by default of this one."""
     found = []
-    for child in psutil.Process().children():
-        with suppress(psutil.Error):  # it has just died
-            if "spawn_main" in " ".join(child.cmdline()):
-                found.append(child)
+    with suppress(psutil.NoSuchProcess):
+        for child in psutil.Process(root).children(recursive=True):
+            with suppress(psutil.Error):  # it has just died
+                if "spawn_main" in " ".join(child.cmdline()):
+                    found.append(child)
     return found

@@ -12,12 +12,12 @@ from sklearn import metrics as sk
 from sklearn.preprocessing import label_binarize
 
 from sparseoco.search.worker import BlockRun
-from sparseoco.storage.metric_names import COMPUTED, LEVELS, METRICS, defined_for
 from sparseoco.store.corpus import open_corpus
 from sparseoco.store.manifest import ClassEntry
 from sparseoco.store.shards import Store
 from sparseoco.training import metrics as scores
 from sparseoco.training.block import positive_class
+from sparseoco.training.metric_names import COMPUTED, LEVELS, METRICS, defined_for
 from sparseoco.training.metrics import (
     PairedRows,
     Scores,

@@ -16,9 +16,9 @@ from sparseoco.pipeline.nightly.evaluation import Comparison
 from sparseoco.search.selection import choose
 from sparseoco.storage.commit import commit_json, read_json, remove_file, remove_folder
 from sparseoco.storage.locations import Location
-from sparseoco.storage.metric_names import METRICS
 from sparseoco.storage.tables import Row, read_parquet_file, write_result_table
 from sparseoco.store.weighting import Weighting
+from sparseoco.training.metric_names import METRICS
 from sparseoco.training.models import PROMOTED
 from sparseoco.training.options import Configuration, Select
 from sparseoco.training.stream import NO_FOLD

@@ -2,8 +2,6 @@
 
 import gzip
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,12 +15,12 @@ import sparseoco.text.ingest
 from sparseoco.core.errors import StorageError
 from sparseoco.execution.options import ClusterOptions
 from sparseoco.flows.steps import read_run
+from sparseoco.ops import status
 from sparseoco.ops.checks import check_folder
 from sparseoco.ops.status import read_status
 from sparseoco.pipeline import steps as run_steps
 from sparseoco.pipeline.run_file import load_run_file
 from sparseoco.scoring.options import ScoreOptions
-from sparseoco.storage import commit as leases
 from sparseoco.storage import inputs as stored
 from sparseoco.storage.commit import commit_bytes, commit_json, remove_file
 from sparseoco.storage.locations import Location, location, resolve_against
@@ -38,37 +36,14 @@ from tests.search.by_hand import cluster_by_hand
 from tests.storage.conftest import SECRET
 from tests.support.commands import call
 from tests.support.errors import raises_code
-from tests.support.folders import assert_same_folder, files, folder_bytes
+from tests.support.folders import files, folder_bytes
 from tests.support.ingests import jsonl, random_texts
 from tests.support.models import random_model
-from tests.support.prefect_server import environment
 from tests.support.stores import make_store
 from tests.support.texts import RUN_FILE, write_reviews, write_run_file
 
 # ----------------------------------------------------------------------------------------------------------------------
-# A whole run on a bucket gives the files of a run in a folder; `faults/test_every_command.py` has every command.
-
-
-def test_a_run_in_a_bucket_gives_the_files_of_one_in_a_folder(tmp_path: Path, bucket: Location) -> None:
-    run = load_run_file(write_run_file(tmp_path))
-    there = bucket / "runs" / "one"
-    run_steps.run_all(run)
-    run_steps.run_all(run.model_copy(update={"out": there}))
-    assert_same_folder(there, run.out)
-    assert files(there).keys() == files(run.out).keys()
-    assert all(SECRET.encode() not in data for data in folder_bytes(there, without=()).values())
-
-
-# ----------------------------------------------------------------------------------------------------------------------
 # Run files and cluster files in a bucket, with relative paths.
-
-
-def check_same(there: Location, here: Location) -> None:
-    """Two runs learned the same, whose texts were in different places."""
-    both = [[name for name in files(run) if "/sources-" not in name] for run in (there, here)]
-    assert both[0] == both[1]  # but for the table of sources, which has their paths
-    for name in ("search/metrics.parquet", "search/best.json", "model/weights.parquet"):
-        assert (there / name).read_bytes() == (here / name).read_bytes(), name
 
 
 @pytest.fixture
@@ -106,7 +81,12 @@ def test_commands_take_the_uri_of_a_run_file(
     assert call(monkeypatch, "run", file) == 0
     assert f"report: {file.parent}/run/report/report.html" in capsys.readouterr().out
     run_steps.run_all(load_run_file(tmp_path / "places.toml"))
-    check_same(file.parent / "run", tmp_path / "run")
+    there, here = file.parent / "run", tmp_path / "run"
+    both = [[name for name in files(run) if "/sources-" not in name] for run in (there, here)]
+    assert both[0] == both[1]  # but for the table of sources, which has their paths
+    for name in ("search/metrics.parquet", "search/best.json", "model/weights.parquet"):
+        assert (there / name).read_bytes() == (here / name).read_bytes(), name
+    assert all(SECRET.encode() not in data for data in folder_bytes(there, without=()).values())
 
 
 def test_nightly_takes_the_uri_of_a_run_file(
@@ -135,7 +115,6 @@ def test_a_file_of_a_cluster_may_be_in_a_bucket(
     [
         ("runs/none.toml", None, 2, "none.toml: No such file or directory."),
         ("runs/run.yaml", b"", 2, "run.yaml"),
-        ("runs/big.toml", b"#" * (1 << 20) + b"#", 2, "big.toml is larger than"),
         ("runs/empty.toml", b"", 2, "empty.toml: ingest: this key is required"),
         ("log.toml", RUN_FILE.encode() + b'[log]\nfile = "run.jsonl"\n', 2, "is a remote URI; a log is a local file"),
         ("runs/up.toml", b'out = "../../run"\n' + RUN_FILE.replace('out = "run"', "").encode(), 2, "../../run"),
@@ -161,17 +140,6 @@ def test_invalid_run_files(
 
 def test_flows_take_the_uri_as_it_is(file: Location) -> None:
     assert read_run(str(file)) == load_run_file(file)
-
-
-@pytest.mark.slow
-def test_a_flow_runs_a_run_file_in_a_bucket(file: Location, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "sparseoco.flows.pipeline", str(file)]
-    ran = subprocess.run(
-        command, capture_output=True, text=True, timeout=180, check=False, env=environment(tmp_path / "home")
-    )
-    assert ran.returncode == 0, ran.stderr
-    run_steps.run_all(load_run_file(tmp_path / "places.toml"))
-    check_same(file.parent / "run", tmp_path / "run")
 
 
 def test_manifests_of_several_increments_can_be_batches(
@@ -226,17 +194,25 @@ def test_scores_in_a_bucket(bucket: Location, tmp_path: Path, keep_as: str, clus
     inputs = [str(tmp_path / name) for name in ("a.jsonl", "b.parquet")]
     run_steps.score(str(tmp_path / "run"), inputs, local, options, ClusterOptions())
     assert len(files(out)) == len(files(local))
-    kept, expected = (sorted(folder_bytes(folder / "kept").values()) for folder in (out, local))
+    kept, expected = (kept_rows(folder / "kept") for folder in (out, local))
     if keep_as == "documents":
         assert kept == expected
-    assert b"".join(kept)
+    assert any(kept)
+
+
+def kept_rows(folder: Location) -> list[str]:
+    """The content of each file; the checksum in a table depends on its name, and so on the path of its source."""
+    return sorted(
+        str(pq.read_table(pa.BufferReader(data)).to_pylist() if name.endswith(".parquet") else data)
+        for name, data in folder_bytes(folder).items()
+    )
 
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Status and doctor where a run is in a bucket.
 
 
-def test_status_of_a_run_in_a_bucket(tmp_path: Path, bucket: Location) -> None:
+def test_status_of_a_run_in_a_bucket(tmp_path: Path, bucket: Location, monkeypatch: pytest.MonkeyPatch) -> None:
     run = load_run_file(write_run_file(tmp_path)).model_copy(update={"out": bucket / "run"})
     run_steps.run_ingest(run)
     run_steps.run_search(run)
@@ -257,13 +233,12 @@ def test_status_of_a_run_in_a_bucket(tmp_path: Path, bucket: Location) -> None:
         assert lock.owner.startswith("process ")
         assert [finding.state for finding in check_folder("out", run.out)] == ["ok", "error"]
     assert [finding.state for finding in check_folder("out", run.out)] == ["ok"]
-    *machine, number, beginning = leases._process_identity()
-    ended = {"owner": "process 1 on here", "process": [*machine, number, int(beginning) + 1], "heartbeats": 3}
-    commit_json(run.out / ".lock", ended)
-    (lock,) = read_status(run.out).locks
+    commit_json(run.out / ".lock", {"owner": "process 1 on elsewhere", "heartbeats": 3})
+    with monkeypatch.context() as patch:
+        patch.setattr(status, "EXPIRY_SECONDS", 0.0)
+        (lock,) = read_status(run.out).locks
     assert (lock.held, lock.expired) == (False, True)
     assert lock.message.endswith("which has ended: the next run takes it over")
-    commit_json(run.out / ".lock", ended | {"process": ["elsewhere", 0, 1, 1]})
     (lock,) = read_status(run.out).locks
     assert lock.held
     assert 15 <= lock.seconds < 60  # three renewals
