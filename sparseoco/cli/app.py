@@ -17,7 +17,7 @@ START, RUNS, STEPS, MODELS = "Start here", "Runs", "Steps of a run", "Models"
 ANALYSIS, INFORMATION = "Learners and papers", "Information"
 ORDER = (
     *("demo", "init", "fetch", "generate"),
-    *("doctor", "run", "nightly", "status", "report"),
+    *("doctor", "run", "nightly", "status", "report", "clean"),
     *("ingest", "search", "train", "score"),
     *("predict", "evaluate", "explain", "compare", "export"),
     *("algorithms", "optimum", "regret", "reproduce"),

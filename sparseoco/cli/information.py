@@ -13,7 +13,7 @@ from sparseoco.cli.console import output, print_line, print_next, print_table, p
 from sparseoco.cli.options import ClusterFile, Count, stated
 from sparseoco.core.error_codes import GROUPS, error_entries
 from sparseoco.core.errors import InputError
-from sparseoco.core.formatting import did_you_mean, duration, not_one_of
+from sparseoco.core.formatting import did_you_mean, duration, not_one_of, plural
 from sparseoco.papers import PAPERS
 from sparseoco.storage.locations import Location
 
@@ -182,6 +182,37 @@ def _print_status(found: "Status") -> None:
             print_line(line)
     for error in found.errors:
         print_line(f"failed: {error}")
+
+
+@command(RUNS)
+def clean(run: Location, *, keep_models: Count = None, dry_run: bool = False) -> None:
+    """Remove what no later run, rollback or report needs, and print how much it was.
+
+    That is: models beyond **--keep-models**, results of other settings than those in run.json, data files that no
+    manifest lists, and staging files of an earlier boot.
+
+    Example: sparseoco clean reviews --dry-run
+
+    Parameters
+    ----------
+    run : RUN
+        Folder of a run, of nightly runs or of shards.
+    keep_models : N
+        Of nightly runs, keep the models of the last N promotions and the deployed one; by default all.
+    dry_run
+        Print what would be removed, and end.
+    """
+    from dask.utils import format_bytes
+
+    from sparseoco.ops.clean import clean as remove
+
+    removed = remove(run, keep_models=keep_models, dry_run=dry_run)
+    for entry in removed:
+        print_line(f"{entry.kind}: {plural(entry.files, 'file')}, {format_bytes(entry.bytes)}")
+    if not removed:
+        print_line("nothing to remove")
+    elif dry_run:
+        print_line("nothing was removed (--dry-run)")
 
 
 @command(ANALYSIS)

@@ -350,6 +350,7 @@ TABLE: dict[str, Entries] = {
     "nightly": NIGHTLY,
     "status": {"--json": [only(TWO, "--json")], "--watch": [only(TWO, "--watch 1", free="the run is complete")]},
     "report": {},
+    "clean": {"--keep-models": [never(TWO, "--keep-models 1")], "--dry-run": [only(TWO, "--dry-run")]},
     "ingest": INGEST,
     "search": SEARCH,
     "train": TRAIN,
@@ -453,6 +454,9 @@ def _line(command: str, kind: str, variant: str, out: Path, options: str) -> str
         text = f"plain/{FORMATS[kind]} {text}"
     if command in ("regret", "status"):
         shutil.copytree("run", out)
+    if command == "clean":
+        shutil.copytree(store, out)
+        (out / f"shard-{'0' * 24}.parquet").touch()
     arguments: dict[str, Any] = {
         "init": f"{text} --out {out}.toml",
         "nightly": "run.toml",
@@ -461,7 +465,7 @@ def _line(command: str, kind: str, variant: str, out: Path, options: str) -> str
         "compare": f"{model} model-other {text}",
         "reproduce": f"--data . --out {out}",
         **dict.fromkeys(("fetch", "doctor"), ""),
-        **dict.fromkeys(("generate", "status", "regret"), out),
+        **dict.fromkeys(("generate", "status", "clean", "regret"), out),
         **dict.fromkeys(("search", "train", "optimum"), f"{store} --out {out}"),
         **dict.fromkeys(("predict", "explain", "evaluate"), f"{model} {text}"),
     }
@@ -488,7 +492,7 @@ def _result(command: str, out: Path, said: str) -> Any:
         case "evaluate":
             predictions = Path(f"{out}.parquet")
             return said, _rows(predictions) if predictions.exists() else None
-    return re.sub(r"out\d+|last written \S+ \S+ ago", "", said)
+    return re.sub(r"out\d+|last written \S+ \S+ ago", "", said), sorted(path.name for path in out.glob("shard-*"))
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:

@@ -168,8 +168,9 @@ def _run(run: RunFile, progress: ProgressCallback) -> NightlyResult:
                     raise
                 log_event("nightly", "checkpoint lost", level=WARNING, reason=str(error))
     page = publish(run, history)
-    for model in unneeded_models(run.out, history, run.nightly.keep_models):
-        remove_model(model)
+    if run.nightly.keep_models is not None:
+        for model in unneeded_models(run.out, history, run.nightly.keep_models):
+            remove_model(model)
     return NightlyResult(history[known:], page, "", left_out(read_history(run.out, "history-quarantine")))
 
 
