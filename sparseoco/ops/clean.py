@@ -17,13 +17,12 @@ from sparseoco.storage.commit import read_validated, remove_file, remove_folder
 from sparseoco.storage.locations import Location, files_below, local_work_folder
 from sparseoco.storage.locks import exclusive_lock
 from sparseoco.storage.temporary import TEMPORARY_SECONDS, boot
-from sparseoco.store.entries import SHARD, data_file_name
+from sparseoco.store.entries import read_shard_table
 from sparseoco.store.manifest import Manifest, latest_manifest, read_manifests
-from sparseoco.store.segments import read_shard_table
 from sparseoco.text.array_files import STAGING
 
 _DATA_FILE = re.compile(
-    r"(shard|shards|sources|increments|vocabulary|names|frequencies|quarantine)-[0-9a-f]{24}\.parquet"
+    r"(shard|shards|sources|vocabulary|names|frequencies|quarantine)-[0-9a-f]{24}\.parquet"
 )
 
 
@@ -161,15 +160,11 @@ def _is_outdated(staging: Location) -> bool:
 
 def _listed(store: Location, last: Manifest) -> set[str]:
     """The names of the files that the manifests of a store list: later versions have all shards of earlier ones."""
-    names = {data_file_name(SHARD, digest.tobytes().hex()) for digest in read_shard_table(store, last).digests}
+    names = set(read_shard_table(store, last).table["file"].to_pylist())
     for manifest in read_manifests(store, last.version):
-        entries = [
-            *(*manifest.shard_segments, *manifest.source_segments, *manifest.increment_segments),
-            *(*manifest.features.files, *manifest.quarantine),
-        ]
-        names |= {entry.file for entry in entries}
-        if manifest.frequencies is not None:
-            names.add(manifest.frequencies.file)
+        listed = manifest.shard_listing, manifest.source_listing, manifest.frequencies
+        entries = *listed, *manifest.features.files, *manifest.quarantine
+        names |= {entry.file for entry in entries if entry is not None}
     return names
 
 
