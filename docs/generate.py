@@ -36,7 +36,7 @@ SECTIONS = {
     "ClusterOptions": "cluster",
 }
 """The tables of a run file by their definition in the schema, in the order of the page."""
-INLINE = ("AtMost", "ThresholdRule", "Relative")
+INLINE = ("AtMost", "ThresholdRule", "Range", "Relative")
 """Definitions that are explained where they are used."""
 ELSEWHERE = {"search": ("features",), "ingest": ("holdout",)}
 """Options that a run file sets in a table of its own: [features], and holdout in [evaluate]."""
@@ -94,7 +94,8 @@ arow = { r = [0.1, 1, 10] }                                    # a list of value
 adagrad = { eta = 0.3, lam = { relative = [0.001, 0.01] } }    # one value; factors of λ_max
 ```
 
-The tables below have the parameters of each learner; *searched* are the values of its default grid, if several.
+With `samples`, values are drawn: from a list, or from a range such as `{ low = 1e-7, high = 1e-3 }`. The tables below
+have the parameters of each learner; *searched* are the values of its default grid, if several.
 """
 COMMANDS = """\
 # Commands
@@ -210,8 +211,9 @@ def _inline_keys(schema: Schema) -> Iterator[str]:
 def _algorithm_tables() -> Iterator[str]:
     yield "## [search.algorithms] { #table.search.algorithms }\n"
     yield ALGORITHM_VALUES
-    yield f"{_sentence(definitions()['Relative']['description'])}\n"
-    yield from _inline_keys({"$ref": "Relative"})
+    for name in ("Range", "Relative"):
+        yield f"{_sentence(definitions()[name]['description'])}\n"
+        yield from _inline_keys({"$ref": name})
     for name, algorithm in ALGORITHMS.items():
         yield f"### [search.algorithms.{name}] {{ #search.algorithms.{name} }}\n"
         yield f"`{algorithm.formula}` ({algorithm.source}).\n"

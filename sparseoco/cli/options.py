@@ -423,4 +423,7 @@ def search_tables(names: list[str], grid: list[str], penalty: str) -> dict[str, 
 def _values(text: str) -> Any:
     if text.startswith("relative:"):
         return {"relative": [number_or_text(factor) for factor in text.removeprefix("relative:").split(",")]}
+    low, dots, high = text.partition("..")
+    if dots:
+        return {"low": number_or_text(low), "high": number_or_text(high)}
     return [number_or_text(value) for value in text.split(",")]

@@ -157,8 +157,9 @@ def search(
     out : FOLDER
         Folder of the run.
     grid : [NAME.]PARAMETER=V,V,…
-        Values of a parameter, of one learner or of all that have it, instead of the default grid; for lam and alpha
-        relative:V,V,… are values times λ_max, the least penalty at which all weights are 0. Repeatable.
+        Values of a parameter, of one learner or of all that have it, instead of the default grid; LOW..HIGH is a range
+        to draw from (see --samples), and for lam and alpha relative:V,V,… are values times λ_max, the least penalty at
+        which all weights are 0. Repeatable.
     halving : FACTOR
         Successive halving: at each rung within the first pass, keep one configuration in FACTOR.
     threshold : RULE

@@ -147,7 +147,7 @@ def _describe(error: ValidationError, model: type[BaseModel], under: tuple[str, 
     sentences = []
     for problem in error.errors()[:5]:
         parts = [str(part) for part in problem["loc"]]
-        own = [part for part in parts if not part.startswith(("dict[", "list[", "function-", "Relative"))]
+        own = [part for part in parts if not part.startswith(("dict[", "list[", "function-", "Range", "Relative"))]
         key = ".".join((*under, *own))
         known = _known_keys(model, problem["loc"][:-1])
         sentence = f"{key}: " * bool(key) + _describe_problem(problem, known).removesuffix(".")

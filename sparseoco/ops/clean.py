@@ -21,9 +21,7 @@ from sparseoco.store.entries import read_shard_table
 from sparseoco.store.manifest import Manifest, latest_manifest, read_manifests
 from sparseoco.text.array_files import STAGING
 
-_DATA_FILE = re.compile(
-    r"(shard|shards|sources|vocabulary|names|frequencies|quarantine)-[0-9a-f]{24}\.parquet"
-)
+_DATA_FILE = re.compile(r"(shard|shards|sources|vocabulary|names|frequencies|quarantine)-[0-9a-f]{24}\.parquet")
 
 
 class _Setting(BaseModel):

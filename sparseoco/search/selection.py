@@ -190,10 +190,11 @@ def describe_choice(metrics: Sequence[dict[str, Any]], options: SearchOptions, s
             f"no configuration has at most {at_most:,} features: the one with the fewest, {best.features:,.0f}, is cut "
             f"to its {at_most:,} strongest; a larger lam may be better"
         )
-    of_leader = Weighting.of(next(row for row in metrics if row["configuration"] == leader.configuration))
-    alike = [c for c in options.configurations() if (c.algorithm, c.weighting) == (leader.algorithm, of_leader)]
-    edges = grid_edges(json.loads(leader.parameters), [c.parameters for c in alike])
-    notes += [f"{leader.algorithm}: {edge}" for edge in edges]
+    if options.samples is None:
+        of_leader = Weighting.of(next(row for row in metrics if row["configuration"] == leader.configuration))
+        alike = [c for c in options.configurations() if (c.algorithm, c.weighting) == (leader.algorithm, of_leader)]
+        edges = grid_edges(json.loads(leader.parameters), [c.parameters for c in alike])
+        notes += [f"{leader.algorithm}: {edge}" for edge in edges]
     return ({"unfinished": len(unfinished)} if unfinished else {}) | {
         "configuration": best.configuration,
         "algorithm": best.algorithm,

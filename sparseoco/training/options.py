@@ -165,7 +165,7 @@ def configuration_id(algorithm: str, parameters: Mapping[str, Any], weighting: W
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Values of a parameter in a search: a list, or factors of λ_max.
+# Values of a parameter in a search: a list, a range to draw from, or factors of λ_max.
 
 
 MAX_CONFIGURATIONS = 100_000
@@ -176,6 +176,28 @@ SPARSE = ("l1", "elastic_net", "group")
 
 
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class Range(OptionModel):
+    """Values to draw at random: `{ low = 1e-7, high = 1e-3 }`, log-uniform unless `scale = "linear"`."""
+
+    low: float = Field(allow_inf_nan=False, description="Smallest value.", examples=[1e-7])
+    high: float = Field(allow_inf_nan=False, description="Largest value.", examples=[1e-3])
+    scale: Literal["log", "linear"] = Field("log", description="Draw uniformly in the logarithm, or in the value.")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> "Range":
+        if self.low > self.high:
+            raise ValueError("low must be at most high")
+        if self.scale == "log" and self.low <= 0:
+            raise ValueError('a logarithmic range must start above 0 (or set scale = "linear")')
+        return self
+
+    def at(self, fraction: float) -> float:
+        """The value at this fraction of the range, 0 ≤ fraction ≤ 1."""
+        if self.scale == "linear":
+            return self.low + fraction * (self.high - self.low)
+        return math.exp(math.log(self.low) + fraction * (math.log(self.high) - math.log(self.low)))
 
 
 class Relative(OptionModel):
@@ -189,8 +211,8 @@ def listed(values: Any) -> Any:
     return [values] if isinstance(values, (int, float, str)) else values
 
 
-Values = Annotated[list[float | str] | Relative, BeforeValidator(listed)]
-NumericGrid = dict[str, list[float | str]]
+Values = Annotated[list[float | str] | Range | Relative, BeforeValidator(listed)]
+NumericGrid = dict[str, list[float | str] | Range]
 
 
 def numeric_grid(name: str, grid: Mapping[str, Values], penalty: str, scale: float) -> NumericGrid:
@@ -210,14 +232,35 @@ def numeric_grid(name: str, grid: Mapping[str, Values], penalty: str, scale: flo
     return found
 
 
-def check_grid(name: str, grid: NumericGrid) -> None:
-    """Raises `InputError` for a grid that is too large."""
-    size = math.prod(map(len, grid.values()))
+def check_grid(name: str, grid: NumericGrid) -> dict[str, list[float | str]]:
+    """The grid if it can be expanded. Raises `InputError` for a range, and for a grid that is too large."""
+    lists = {key: values for key, values in grid.items() if not isinstance(values, Range)}
+    for key in grid.keys() - lists.keys():
+        raise InputError(
+            f"{name}.{key} is a range: set `samples` to draw from it, or list the values.", code="range-without-samples"
+        )
+    size = math.prod(map(len, lists.values()))
     if size > MAX_CONFIGURATIONS:
         raise InputError(
-            f"The grid of {name} has {size:,} configurations, more than {MAX_CONFIGURATIONS:,}: list fewer values.",
+            f"The grid of {name} has {size:,} configurations, more than {MAX_CONFIGURATIONS:,}: draw some of them "
+            "with `samples`.",
             code="grid-too-large",
         )
+    return lists
+
+
+def draw(grid: NumericGrid, samples: int, seed: int) -> list[dict[str, Any]]:
+    """So many configurations, a function of the seed."""
+    import numpy as np
+
+    random = np.random.Generator(np.random.Philox(key=seed))
+    return [
+        {
+            key: values.at(random.random()) if isinstance(values, Range) else values[int(random.random() * len(values))]
+            for key, values in grid.items()
+        }
+        for _ in range(samples)
+    ]
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -402,7 +445,16 @@ class SearchOptions(OptionModel):
         "(none). By default, auto or true, rows, from 1,000,000 documents on blocks; false is none.",
     )
     dtype: Literal["float32", "float64"] = Field("float32", description="Type of the weights.")
-    seed: int = Field(0, ge=0, lt=2**63, description="Seed of the shuffle and of the folds.", examples=[7])
+    samples: int | None = Field(
+        None,
+        ge=1,
+        le=MAX_CONFIGURATIONS,
+        description="Draw this many configurations per algorithm and weighting; by default the whole grid.",
+        examples=[50],
+    )
+    seed: int = Field(
+        0, ge=0, lt=2**63, description="Seed of the shuffle, of the folds and of random draws.", examples=[7]
+    )
     warm_start: str | None = Field(
         None,
         description="Folder of a model whose weights, or state if it fits, all configurations start from; none by "
@@ -548,7 +600,7 @@ class SearchOptions(OptionModel):
         return {name: path for name, path in paths.items() if path is not None}
 
     def configurations(self) -> list[Configuration]:
-        """Every configuration, numbered from 0: weightings, algorithms as listed, the grid's product.
+        """Every configuration, numbered from 0: weightings, algorithms as listed, the grid's product or random draw.
 
         Raises `InputError` for an unknown algorithm or parameter, or a value out of its range.
         """
@@ -560,8 +612,8 @@ class SearchOptions(OptionModel):
             algorithm = with_parts(find_algorithm(name).under(find_penalty(self.penalty)))
             scale = (self.lambda_max or {}).get(weighting.label, {}).get(name, 1.0)
             numbers = numeric_grid(name, grid, self.penalty, scale)
-            check_grid(name, numbers)
-            for parameters in expand(algorithm, numbers):
+            drawn = None if self.samples is None else draw(numbers, self.samples, self.seed)
+            for parameters in expand(algorithm, check_grid(name, numbers) if drawn is None else drawn):
                 whole = algorithm.online and parameters.get(PARTS) == 1
                 found.append((name, learner_parameters(parameters) if whole else parameters, weighting))
         return [

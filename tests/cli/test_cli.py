@@ -76,7 +76,7 @@ def test_step_by_step(
 ) -> None:
     reviews, store = write_reviews(tmp_path / "reviews.jsonl"), tmp_path / "store"
     assert "150 documents" in cli("ingest", reviews, "--out", store, "--where", "split=train", "--min-df", "2").out
-    grid = ("--grid", "lam=1e-5,1e-3", "--grid", "rda.gamma=0.5,5", "--grid", "adagrad.eta=0.1,1")
+    grid = ("--grid", "lam=1e-5,1e-3", "--grid", "rda.gamma=0.5..5", "--samples", 4)
     command = ("search", store, "--out", tmp_path / "run", "--algorithm", "rda", "--algorithm", "adagrad", *grid)
     cli(*command)
     metrics = pq.read_table(tmp_path / "run" / "search" / "metrics.parquet").to_pylist()

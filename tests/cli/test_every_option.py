@@ -282,6 +282,7 @@ SEARCH: Entries = {
     **LEARNING,
     "--algorithm": [only(TWO, "--algorithm rda")],
     "--grid": [only(TWO, "--grid delta=0.5")],
+    "--samples": [only(TWO, "--samples 1")],
     "--folds": [only(STORES, "--folds 3")],
     "--folds-by": [
         only(STORES, "--folds-by group"),

@@ -110,6 +110,7 @@ def uncollected() -> Iterator[None]:
         ("min_df = 2", "fields.a = { type = 'text', ngram_rang = [1, 2] }", None, ["did you mean ngram_range?"]),
         ("eta0 = 0.5", "eta = 0.5", None, ["cl-fobos", "'eta'", "eta0", "lam"]),
         ("eta0 = 0.5", "eta0 = -1", None, ["cl-fobos", "eta0=-1.0", "0"]),
+        ("eta0 = 0.5", "eta0 = { low = 0.1, high = 1 }", None, ["cl-fobos.eta0", "samples"]),
         ("lam = 1e-4", "lam = 1e999", None, ["stda", "lam=inf"]),
         ("min_df = 2", "min_df = -2", "invalid-option", ["ingest", "min_df"]),
         ("min_df = 2", "mindf = 2", "unknown-option", ["ingest.mindf"]),
@@ -173,6 +174,21 @@ def test_an_error_without_message_is_reported_by_its_type(monkeypatch: pytest.Mo
     monkeypatch.setattr("sparseoco.storage.remote.RemotePath.read_bytes", Mock(side_effect=TimeoutError()))
     with raises_code("unreadable-file", "run.toml", "TimeoutError"):
         load_run_file("memory://there/run.toml")
+
+
+def test_random_draws_depend_on_the_seed_and_stay_within_the_range() -> None:
+    def options(**changes: Any) -> SearchOptions:
+        grid = {"lam": {"low": 1e-7, "high": 1e-3}, "eta0": [0.1, 1.0]}
+        return SearchOptions.model_validate({"algorithms": {"fobos": grid}, "samples": 200} | changes)
+
+    drawn = options().configurations()
+    assert drawn == options().configurations()
+    assert drawn != options(seed=1).configurations()
+    values = sorted(configuration.parameters["lam"] for configuration in drawn)
+    assert 1e-7 <= values[0] < 1e-6
+    assert 1e-4 < values[-1] <= 1e-3
+    assert abs(values[100] - 1e-5) < 1e-5  # half of the draws below the middle of the logarithm
+    assert {configuration.parameters["eta0"] for configuration in drawn} == {0.1, 1.0}
 
 
 def test_an_enormous_grid_is_rejected_before_it_is_expanded() -> None:
