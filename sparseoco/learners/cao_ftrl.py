@@ -1,7 +1,7 @@
-"""CAO-FTRL: composite, adaptive and optimistic follow-the-regularized-leader in the box |x_i| ≤ R.
+"""CAO-FTRL: composite, adaptive and optimistic follow-the-regularized-leader in the box |x_i| ≤ R_i.
 
     x_{t+1} = argmin_{|x| ≤ R} (g_{1:t} + g̃_{t+1})·x + Σ_{s≤t} σ_s(x − x_s)²/2 + (t+1)ψ(x),
-    σ_s = (Δ_s − Δ_{s−1})/R,    Δ_s = √(Σ_{a≤s} (g_a − g̃_a)²),    for every coordinate
+    σ_s = (Δ_s − Δ_{s−1})/R,    Δ_s = √(Σ_{a≤s} (g_a − g̃_a)²),    R = R_i,    for every coordinate
 
 Source: Mohri and Yang (2015), Algorithm 2 and Theorem 3 with the regularizer of Corollary 2; Algorithm 1 is ψ = 0.
 
@@ -18,6 +18,14 @@ The parameter `regularizer` chooses r_{0:t}:
 
 The parameter `schedule` chooses a sequence ψ_t = α_tψ: (t+1)ψ above is ψ_{1:t+1} for α_t = 1.
 
+The parameter `scale` chooses the ranges R_i, which the paper leaves open:
+
+- none: R_i = R;
+- first: R_i = R/|x_{t,i}|, t the first row with the feature and a weight > 0, drawn or not (`caos_ftrl`). Then,
+  without a penalty, the margins do not depend on the units of a feature. Until round t coordinate i has no gradient and
+  no prediction and is 0 for any R_i, so that the iterates, and the theorems, are those of a vector fixed before round
+  1. A feature that starts with a given weight ≠ 0 keeps R, as does the intercept, whose value is 1.
+
 The terms collect into a parabola, whose minimum over an interval is its free minimum, clipped. With
 Z_t = g_{1:t} − Σ_{s≤t} σ_s x_s, Σ σ_s = Δ_t/R and ψ = λ(ρ|x| + (1 − ρ)x²/2), ρ = 1 for l1,
 
@@ -30,13 +38,13 @@ Z + g̃ = 0, so x = 0 here, but not in `caos_erm`.)
 The prediction g̃_{t+1} is 0, the last gradient, or the mean of the feature's gradients: `predictions`.
 
 Symbols: `Z`, `Delta` = Δ; `t`, the next round; `l1` = λρ; `ridge` = λ(1 − ρ)R; `pull` = 1/R, or 0 for a regularizer
-around 0; `adaptive` = 1, or 0 for none; `elapsed`, rounds since the feature's last round (1 if that was the previous
-one).
+around 0; `adaptive` = 1, or 0 for none; `scale` = R_i/R, or 0 before the feature's first row; `elapsed`, rounds since
+the feature's last round (1 if that was the previous one).
 
 Why lazy is exact: if g = g̃ = 0, neither Z nor Δ changes, and the weight is a function of them and t. The pending round
 of the prediction last is applied with its own t, which follows from `elapsed`.
 
-Two numbers per coordinate; with last three, and one time stamp per feature; with mean four.
+Two numbers per coordinate; with last three, and one time stamp per feature; with mean four; with scale one more.
 """
 
 import math
@@ -156,9 +164,49 @@ RULES = with_predictions(
 )
 
 
+@register_jitable
+def in_range(scalars, scale):
+    """The scalars of a coordinate with the range scale·R."""
+    R, pull, ridge = scalars.R * scale, scalars.pull / scale, scalars.ridge * scale
+    return Scalars(R, pull, scalars.l1, ridge, scalars.t, scalars.adaptive)
+
+
+def scaled(own: Rule) -> Rule:
+    """The rule for scale = first: the same functions with the scalars of the coordinate's own range.
+
+    The range is stored in the update of the feature's first row, and is at most 2⁶⁴·R, so that float32 holds it.
+    """
+    State, Scaled = own.state, extended(own.state, "scale")
+    own_weight, own_update, own_state_from_weight = own.weight, own.update, own.state_from_weight
+
+    def weight(state, elapsed, scalars, maps):
+        scale = state.scale if state.scale > ZERO else ONE  # any: the weight is 0
+        return own_weight(State(*state[:-1]), elapsed, in_range(scalars, scale), maps)
+
+    def update(state, elapsed, scalars, gradient, row, maps):
+        scale = state.scale if state.scale > ZERO else min(ONE / abs(row.x), LARGE)
+        new = own_update(State(*state[:-1]), elapsed, in_range(scalars, scale), gradient, row, maps)
+        return Scaled(*new[:], scale)
+
+    def state_from_weight(w, scalars, maps):
+        return (*own_state_from_weight(w, scalars, maps)[:], nonzero(w))
+
+    return replace(
+        own,
+        state=Scaled,
+        weight=derived(weight, own_weight, "scaled"),
+        update=derived(update, own_update, "scaled"),
+        state_from_weight=derived(state_from_weight, own_state_from_weight, "scaled"),
+    )
+
+
+SCALED_RULES = {name: scaled(rule) for name, rule in RULES.items()}
+
+
 def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
     """Without a prediction unless a parameter chooses one."""
-    return RULES[parameters.get("predict_gradient", "none")]
+    rules = RULES if parameters.get("scale", "none") == "none" else SCALED_RULES
+    return rules[parameters.get("predict_gradient", "none")]
 
 
 def rule_last(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
@@ -167,6 +215,11 @@ def rule_last(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Ru
 
 
 R = Parameter("R", 0.1, "bound of every |weight|, and the scale of the steps R/Δ", positive, grid=(0.03, 0.1, 0.3))
+SCALE = categorical(
+    "scale",
+    ("none", "first"),
+    "range R_i of a weight: R for all features, or R divided by the feature's absolute value in the first row with it",
+)
 REGULARIZERS = ("proximal", "centred", "none")
 REGULARIZER = categorical(
     "regularizer",
@@ -183,7 +236,7 @@ FTRL_PROXIMAL = Algorithm(
     formula="x_{t+1} = argmin_{|x| ≤ R} g_{1:t}·x + Σ σ_s(x − x_s)²/2 + (t+1)ψ(x), σ_s = (Δ_s − Δ_{s−1})/R, "
     "Δ_s = √(Σ_{a≤s} g_a²)",
     source="McMahan 2014; Mohri and Yang 2015, Corollary 1.1",
-    parameters=(R, LARGER_LAM),
+    parameters=(R, LARGER_LAM, SCALE),
     penalties=SEPARABLE,
     rules=rule,
     why=WHY,
@@ -196,6 +249,7 @@ AO_FTRL = Algorithm(
         R,
         PREDICT_GRADIENT,
         REGULARIZER._replace(check=choice(*REGULARIZERS[:2]), choices=REGULARIZERS[:2]),
+        SCALE,
     ),
     penalties=("l1",),
     rules=rule_last,
@@ -205,7 +259,7 @@ AO_GD = Algorithm(
     name="ao-gd",
     formula="x_{t+1} = argmin_{|x| ≤ R} (g_{1:t} + g_t)·x + Σ σ_s(x − x_s)²/2, Δ_s = √(Σ_{a≤s} (g_a − g_{a−1})²)",
     source="Mohri and Yang 2015, Corollary 2",
-    parameters=(R,),
+    parameters=(R, SCALE),
     penalties=("l1",),
     rules=rule_last,
     why=WHY_PLAIN,
@@ -215,7 +269,7 @@ CAO_FTRL = Algorithm(
     formula="x_{t+1} = argmin_{|x| ≤ R} (g_{1:t} + g̃_{t+1})·x + Σ σ_s(x − x_s)²/2 + (t+1)ψ(x), "
     "σ_s = (Δ_s − Δ_{s−1})/R, Δ_s = √(Σ_{a≤s} (g_a − g̃_a)²)",
     source="Mohri and Yang 2015, Algorithm 2, Theorems 3 and 4",
-    parameters=(R, LARGER_LAM, PREDICT_GRADIENT, REGULARIZER, SCHEDULE),
+    parameters=(R, LARGER_LAM, PREDICT_GRADIENT, REGULARIZER, SCHEDULE, SCALE),
     penalties=SEPARABLE,
     rules=rule,
     why=WHY,
@@ -313,6 +367,7 @@ CAOS_FTRL = Algorithm(
         PREDICT_GRADIENT._replace(grid=()),
         REGULARIZER,
         SCHEDULE,
+        SCALE,
         Parameter("keep", 0.5, "expected fraction of the rows to learn from", chance),
         categorical(
             "sample",

@@ -260,7 +260,7 @@ def _mean_is_read() -> NoBound:
 
 
 def adaptive(proximal: str, centred: str = "", expected: bool = False) -> Theorem:
-    """Per coordinate: r_{0:T}(x) ≤ 2RΔ_T and Σ_t (g_t − g̃_t)²·R/Δ_t ≤ 2RΔ_T, if it is around the iterates.
+    """Per coordinate, R = R_i: r_{0:T}(x) ≤ 2RΔ_T and Σ_t (g_t − g̃_t)²·R/Δ_t ≤ 2RΔ_T, if it is around the iterates.
 
     Around 0: r_{0:T}(x) ≤ RΔ_T/2, and a step is at most 2R as well, so that round t costs at most
     R·min(u²/Δ_{t−1}, 2u) ≤ (1 + √5)R(Δ_t − Δ_{t−1}), u = |g_t − g̃_t|. In all less than 4RΔ_T.
@@ -271,7 +271,8 @@ def adaptive(proximal: str, centred: str = "", expected: bool = False) -> Theore
         strength = convexity(configuration, penalty)
         if regularizer == "none" and strength > 0:
             return _strongly_convex(configuration, strength)
-        formula = "4R Σ_i √(Σ_t (g_{t,i} − g̃_{t,i})²)"
+        ranges = "4R Σ_i" if configuration.get("scale", "none") == "none" else "4 Σ_i R_i"
+        formula = f"{ranges} √(Σ_t (g_{{t,i}} − g̃_{{t,i}})²)"
         name = f"Mohri and Yang 2015, {centred if regularizer == 'centred' else proximal}"
         return Bound(name, formula, ("Delta",), lambda T, q: 4 * R * q["Delta"] + 0 * T, radius=R, expected=expected)
 
@@ -486,6 +487,7 @@ def state_quantities(
         if "g_last" in slots:  # not updated in the last round: one prediction of g_last, whose gradient was 0
             not_updated = learner.progress.rows - slots["last_update"] > 1
             norms = np.hypot(norms, np.where(not_updated, slots["g_last"].astype(np.float64), 0.0))
+        norms = norms * slots["scale"] if "scale" in slots else norms
         found[name] = norms.sum(axis=0)
         if name == "Delta":
             own = norms[learner.n_features :].sum(axis=0)

@@ -10,7 +10,7 @@ from scipy.optimize import linprog
 from sparseoco.offline.bounds import Bound, NoBound, regret_bound
 from sparseoco.training.learner import Learner
 from tests.bounds import dense
-from tests.oracles.ftrl import penalty_totals, share_of_l1
+from tests.oracles.ftrl import penalty_totals, ranges, share_of_l1
 from tests.oracles.losses import KINDS
 from tests.oracles.stream import SLOPES, VALUES
 
@@ -122,10 +122,14 @@ class Play:
         return np.array(found.x[:n] - found.x[n : 2 * n])
 
     def radius(self, c: int, otherwise: float = 1e3) -> np.ndarray:
-        """R of the theorem's box, for every feature (n,)."""
+        """R_i of the theorem's box (n,)."""
         bound = self.bounds[c]
         R = bound.radius if isinstance(bound, Bound) and bound.radius is not None else otherwise
-        return np.full(self.X.shape[1], R)
+        return R * self.scale(c)
+
+    def scale(self, c: int) -> np.ndarray:
+        """R_i/R (n,)."""
+        return ranges(self.X, 1.0, self.configurations[c].get("scale", "none"))
 
     def quantities(self, c: int, x: np.ndarray) -> dict[str, np.ndarray]:
         """`sparseoco.offline.bounds.QUANTITIES` at T = 1 …, each from its definition."""
@@ -158,7 +162,7 @@ class Play:
             "S": most(psi.max(axis=1)),
             "n": np.full(T, float(n)),
             "peak": lam * (h * most(np.abs(W))).sum(axis=1),
-            "Delta": roots.sum(axis=1),
+            "Delta": (roots * self.scale(c)).sum(axis=1),
             "Delta_b": np.zeros(T),
             "penalised": np.full(T, float(n)),
             "root": roots.sum(axis=1),

@@ -43,6 +43,7 @@ GRIDS: dict[str, list[dict[str, Any]]] = {
         {"R": 2.0, "lam": 0.05, "predict_gradient": "last"},
         {"R": 0.5, "lam": 0.01, "predict_gradient": "none", "regularizer": "centred"},
         {"R": 1.0, "lam": 0.2, "predict_gradient": "last", "schedule": "sqrt"},
+        {"R": 0.5, "lam": 0.001, "predict_gradient": "last", "scale": "first"},
     ],
 }
 

@@ -198,7 +198,7 @@ def test_the_state_of_sampled_rows_holds_what_the_definitions_say(sample: str) -
     grid = [
         {"R": 0.5, "lam": 0.01, "keep": keep, "sample": sample, "predict_gradient": predict, "seed": seed, **more}
         for keep, seed in ((0.2, 3), (0.6, 0))
-        for predict, more in (("none", {}), ("last", {"regularizer": "centred"}), ("mean", {}))
+        for predict, more in (("none", {}), ("last", {"regularizer": "centred"}), ("mean", {"scale": "first"}))
     ]
     play = Play("caos-ftrl", X, adversary, grid)
     x = np.array([[0.3], [-0.2], [0.1], [0.4]])

@@ -244,6 +244,7 @@ def test_comparators(algorithm: str, parameters: dict[str, Any], penalty: str, f
         ("ons", {}, "logistic", "l1", "unsupported-combination"),
         ("fobos", {"lam": 0.0}, "logistic", "l1", "no-comparator"),
         ("cao-rcd", {"alpha": 0.1, "R": 0.5, "scale": "max_abs"}, "logistic", "l1", "unsupported-combination"),
+        ("cao-ftrl", {"lam": 0.1, "R": 0.5, "scale": "first"}, "logistic", "l1", "unsupported-combination"),
     ],
 )
 def test_missing_comparators(algorithm: str, parameters: dict[str, Any], loss: str, penalty: str, code: str) -> None:

@@ -20,6 +20,13 @@ def box_minimizer(b: np.ndarray, A: np.ndarray, k: np.ndarray | float, R: np.nda
     return np.clip(np.divide(-soft(b, k), A, out=np.zeros_like(b), where=A > 0), -R, R)
 
 
+def ranges(X: np.ndarray, R: float, scale: str) -> np.ndarray:
+    """R_i of every feature, fixed before round 1: R, or with "first" R over |x| of the first row with the feature."""
+    first = np.argmax(X != 0, axis=0)
+    size = np.abs(X[first, np.arange(X.shape[1])]) if scale == "first" else np.ones(X.shape[1])
+    return R / np.where(size > 0, size, 1.0)
+
+
 def share_of_l1(penalty: str, l1_ratio: float) -> float:
     """ρ of λ(ρ|x| + (1 − ρ)x²/2)."""
     return {"l1": 1.0, "l2": 0.0}.get(penalty, l1_ratio)
@@ -62,6 +69,7 @@ def cao_ftrl(
     l1_ratio: float = 0.0,
     regularizer: str = "proximal",
     schedule: str = "constant",
+    scale: str = "none",
 ) -> Iterator[np.ndarray]:
     """Algorithm 2 with the regularizer of Corollary 2; with `importance`, Algorithm 3: ĝ_t = importance_t·g_t.
 
@@ -69,7 +77,7 @@ def cao_ftrl(
 
     With the prediction "mean" x_{t+1} is given for a row that has every feature.
     """
-    ratio = share_of_l1(penalty, l1_ratio)
+    R_i, ratio = ranges(rounds.X, R, scale)[:, None], share_of_l1(penalty, l1_ratio)
     prediction, plain = Predictions(predict_gradient, rounds.start), (regularizer == "none") & (lam * (1 - ratio) > 0)
     squares = Delta = rounds.start  # Σ (g − g̃)² and its root
     sigma_sum = sigma_x = rounds.start  # Σ σ_s and Σ σ_s x_s
@@ -79,7 +87,7 @@ def cao_ftrl(
         total, linear = penalty_totals(schedule)[t] * lam, prediction.g_sum + g_tilde
         centre = np.where(plain | (regularizer == "centred"), 0.0, sigma_x)
         stiffness = np.where(plain, 0.0, sigma_sum) + total * (1 - ratio)
-        x = box_minimizer(linear - centre, stiffness, total * ratio, R)
+        x = box_minimizer(linear - centre, stiffness, total * ratio, R_i)
         return np.where(plain | (sigma_sum > 0), x, 0.0)
 
     for t, a, b in rounds.rows():
@@ -87,7 +95,7 @@ def cao_ftrl(
         x_t = update(t, g_tilde)
         g = rounds.gradient(x_t, a, b) * (1.0 if importance is None else importance[t - 1])
         squares = squares + (g - g_tilde) ** 2
-        sigma = (np.sqrt(squares) - Delta) / R
+        sigma = (np.sqrt(squares) - Delta) / R_i
         Delta = np.sqrt(squares)
         sigma_sum, sigma_x = sigma_sum + sigma, sigma_x + sigma * x_t
         prediction.add(a, g)
