@@ -1,8 +1,8 @@
 """The learners: one short file per family, found by name. To add one, add its file here and an oracle in the tests.
 
-A module of `MODULES` that has ``NAME = Algorithm(…)`` at its top level, an argument per line, defines a learner. Names
-and drivers are read from the sources, because importing a learner imports numba; the module itself is imported when its
-learner is first used.
+A module of this package that has ``NAME = Algorithm(…)`` at its top level, an argument per line, defines a learner;
+nothing else registers it. Names and drivers are read from the sources, because importing a learner imports numba; the
+module itself is imported when its learner is first used.
 """
 
 import re
@@ -23,7 +23,7 @@ MODULES = (
     *("subgradient", "fobos", "cl_fobos", "sgft", "cumulative", "rda", "stda", "adagrad", "optimistic_ftrl"),
     *("cao_ftrl", "caos_erm", "cao_rcd", "ons", "exponentiated", "arow", "passive_aggressive", "scinol"),
 )
-"""Those that define learners, in the order of help and tables, related ones together."""
+"""The order of learners in help and tables, related ones together; those of other modules follow."""
 
 _DEFINITION = re.compile(r"^(\w+) = Algorithm\(\n(.*?)^\)", re.MULTILINE | re.DOTALL)
 _ARGUMENT = re.compile(r'^    (name|driver)="(.+)",$', re.MULTILINE)
@@ -40,8 +40,9 @@ class Source(NamedTuple):
 def _sources() -> dict[str, Source]:
     """The learners of this package by name, in the order of help and tables."""
     found = {}
-    for module in MODULES:
-        for variable, definition in _DEFINITION.findall(Path(__file__).with_name(f"{module}.py").read_text()):
+    texts = {path.stem: path.read_text() for path in sorted(Path(__file__).parent.glob("*.py"))}
+    for module in dict.fromkeys((*MODULES, *texts)):
+        for variable, definition in _DEFINITION.findall(texts[module]):
             given = {"driver": "stream"} | dict(_ARGUMENT.findall(definition))
             found[given["name"]] = Source(f"{__package__}.{module}", variable, given["driver"])
     return found
@@ -98,7 +99,7 @@ def without_defaults(name: str, parameters: Mapping[str, Any]) -> dict[str, Any]
     >>> without_defaults("adagrad", {"eta": 0.3, "lam": 1e-05, "delta": 1e-06, "schedule": "constant"})
     {'eta': 0.3, 'lam': 1e-05}
     """
-    own = ALGORITHMS[name].parameters
+    own = ALGORITHMS[name].parameters if name in ALGORITHMS else ()  # of a damaged model
     left_out = {each.name for each in own if not each.grid and parameters.get(each.name) == each.default}
     return {key: value for key, value in parameters.items() if key not in left_out}
 

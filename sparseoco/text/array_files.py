@@ -228,9 +228,9 @@ def load_arrays(path: Location) -> tuple[Arrays, dict[str, Any]]:
 
 
 class BlockReader:
-    """Reads blocks of a file. A context manager, which holds the file open. Raises `StorageError`.
+    """Reads blocks of a file. A context manager, which holds large files open. Raises `StorageError`.
 
-    The first `first_read` bytes are read at once.
+    A file of fewer than `first_read` bytes is read at once.
     """
 
     def __init__(self, path: Location, first_read: int = FIRST_READ) -> None:
@@ -240,6 +240,8 @@ class BlockReader:
             self._start = self._file.read(0, first_read)
             self._complete = self._start.size < first_read  # whether that is the whole file
             self._offsets = _read_index(self._bytes, path)
+        if self._complete:
+            self._file.close()
 
     def __enter__(self) -> Self:
         return self

@@ -23,7 +23,7 @@ from pydantic import (
 from sparseoco.core.errors import InputError, SparseocoError
 from sparseoco.core.formatting import not_one_of, number_or_text, parse_bytes, parse_duration
 from sparseoco.core.option_models import OptionModel
-from sparseoco.learners import find_algorithm, takes_intercept
+from sparseoco.learners import check_algorithm_name, find_algorithm, takes_intercept
 from sparseoco.learners.parameters import Parameter, positive_int
 from sparseoco.storage.commit import digest_value
 from sparseoco.store.weighting import COUNTS, FeatureOptions, Weighting
@@ -604,6 +604,8 @@ class SearchOptions(OptionModel):
 
         Raises `InputError` for an unknown algorithm or parameter, or a value out of its range.
         """
+        for name in self.algorithms:
+            check_algorithm_name(name)
         from sparseoco.learners.penalties import find_penalty  # loads numba
         from sparseoco.training.learner import expand
 
