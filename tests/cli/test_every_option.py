@@ -42,13 +42,13 @@ TEXT, NONE = kinds(*FORMATS), kinds()
 TABLES, DELIMITED, COUNTED = kinds("parquet", "arrow"), kinds("csv", "tsv"), kinds("svmlight", "processed")
 RECORDS = kinds("jsonl", "records") | DELIMITED | TABLES
 SVMLIGHT, LINES, FOLDER, TSV = map(kinds, ("svmlight", "lines", "folder", "tsv"))
-STORE, STDIN, ONE = kinds("store"), kinds("stdin"), kinds("jsonl")
+STDIN, ONE = kinds("stdin"), kinds("jsonl")
 TWO, NUMBERS, MANY, SETS = map(kinds, LABELS)  # stores with these labels
 STORES = TWO | NUMBERS | MANY | SETS
 CSV = kinds("csv")
 EARLY = {
     "ingest": kinds("jsonl", "svmlight", "packed"),
-    "score": kinds("jsonl", "csv", "folder", "store"),
+    "score": kinds("jsonl", "csv", "folder"),
     **dict.fromkeys(("predict", "evaluate", "explain"), kinds("jsonl", "csv", "folder", "stdin")),
     **dict.fromkeys(("search", "train"), TWO),
 }
@@ -190,40 +190,36 @@ INGEST: Entries = {
     **cluster(ONE),
 }
 KEPT = TEXT - FOLDER  # documents can be written
-ALL = TEXT | STORE
 SCORE: Entries = {
     "--out": Elsewhere(PLACE),
     **reading((*OF_MODEL, "--encoding-errors", "--max-bad-rows"), ascii=SVMLIGHT),
     "--label-field": [
-        Case("--label-field other", RECORDS, ALL - LINES, among="--labelled"),
+        Case("--label-field other", RECORDS, TEXT - LINES, among="--labelled"),
         never(TEXT, "--label-field other"),
     ],
-    "--column": [Case("--column title", RECORDS, ALL)],
-    "--labelled": [Case("--labelled", ALL - LINES, ALL, refused="no-labels")],
-    "--also": [only(ALL, "--also x={other}")],
-    "--keep-top": [Case("--keep-top 2", KEPT, ALL)],
+    "--column": [Case("--column title", RECORDS, TEXT)],
+    "--labelled": [Case("--labelled", TEXT - LINES, TEXT, refused="no-labels")],
+    "--also": [only(TEXT, "--also x={other}")],
+    "--keep-top": [Case("--keep-top 2", KEPT, TEXT)],
     "--keep-above": [
-        Case("--keep-above 0.4", KEPT, ALL),
+        Case("--keep-above 0.4", KEPT, TEXT),
         never(ONE, "--keep-above 0.5 --keep-top 1", "invalid-option"),
     ],
     "--keep-class": [
         only(KEPT - SVMLIGHT, "--keep-class sea", among="--keep-top 1"),
-        never(ALL, "--keep-class sea", "invalid-option"),
+        never(TEXT, "--keep-class sea", "invalid-option"),
     ],
     "--keep-as": [
-        only(ALL, "--keep-as ids", among="--keep-top 2"),
-        never(ALL, "--keep-as ids", "invalid-option"),
+        only(TEXT, "--keep-as ids", among="--keep-top 2"),
+        never(TEXT, "--keep-as ids", "invalid-option"),
     ],
     "--new-model": [
-        only(ALL - LINES, "--new-model replace", first="--labelled"),
-        only(ALL, "--new-model replace", free="there is nothing to replace"),
+        only(TEXT - LINES, "--new-model replace", first="--labelled"),
+        only(TEXT, "--new-model replace", free="there is nothing to replace"),
     ],
-    "--shard-bytes": [Case("--shard-bytes 1024", TEXT, ALL, free=SPEED)],
+    "--shard-bytes": [Case("--shard-bytes 1024", TEXT, TEXT, free=SPEED)],
     **cluster(ONE),
 }
-for entry in OF_MODEL:  # nothing is read of a store
-    never_of_store = [case._replace(kinds=case.kinds | STORE) for case in READING[entry][:1] if not case.free]
-    SCORE[entry] = [*(SCORE[entry]), *(case._replace(applies=NONE, kinds=STORE) for case in never_of_store)]
 
 
 def printed(**more: list[Case]) -> Entries:
@@ -449,7 +445,7 @@ def _line(command: str, kind: str, variant: str, out: Path, options: str) -> str
     model = f"model-{kind if kind in (*COUNTED, *LABELS) else 'text'}"
     store = f"store-{kind if kind in LABELS else 'text'}"
     given = options.format(model=model, store=store, other="model-other", cluster="cluster.toml", out=out)
-    text = {"packed": "packed.jsonl.gz", "store": "store-text", "stdin": "", "nothing": ""}.get(kind)
+    text = {"packed": "packed.jsonl.gz", "stdin": "", "nothing": ""}.get(kind)
     text = f"{variant}/{FORMATS.get(kind)}" if text is None else text
     if variant == "twice":
         text = f"plain/{FORMATS[kind]} {text}"
