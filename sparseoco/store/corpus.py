@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from sparseoco.core.errors import SparseocoError, StorageError
 from sparseoco.kernels.columns import RowBatch
-from sparseoco.kernels.order import gather
+from sparseoco.kernels.order import gather, read_runs
 from sparseoco.storage.locations import storage_error
 from sparseoco.storage.temporary import SharedFolder, boot
 from sparseoco.store.manifest import Column
@@ -53,21 +53,10 @@ class ArrayFile:
         """A copy of entries starts[i]..starts[i] + sizes[i] for all i, concatenated."""
         itemsize = self._dtype.itemsize
         found = np.empty(int(sizes.sum()), self._dtype)
-        # Mapped pages count as memory of the worker and may be read ahead in 2 MB pieces; copies do not.
-        view, at = found.view(np.uint8).data, 0
-        for offset, size in zip((starts * itemsize).tolist(), (sizes * itemsize).tolist(), strict=True):
-            end = at + size
-            while at < end:
-                try:
-                    done = os.preadv(self._descriptor, [view[at:end]], offset)
-                except OSError:
-                    done = 0
-                if not done:
-                    raise StorageError(
-                        f"{self._path} could not be read back: the disk fails, or the file was changed.",
-                        code="io-error",
-                    )
-                at, offset = at + done, offset + done
+        if not read_runs(np.int32(self._descriptor), starts * itemsize, sizes * itemsize, found.view(np.uint8)):
+            raise StorageError(
+                f"{self._path} could not be read back: the disk fails, or the file was changed.", code="io-error"
+            )
         return found
 
     def write(self, start: int, values: NDArray[Any]) -> None:
