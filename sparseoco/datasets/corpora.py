@@ -304,6 +304,8 @@ def _download(described: Card, file: CardFile, target: Path, progress: ProgressC
     try:
         request = Request(file.url, headers={"User-Agent": "sparseoco"})
         with urlopen(request, timeout=30.0) as response, target.open("wb") as sink:
+            length = response.headers.get("Content-Length") or ""
+            total = int(length) if length.isdigit() else 0
             while block := response.read(_BLOCK):
                 done += len(block)
                 if done > limit:
@@ -313,7 +315,9 @@ def _download(described: Card, file: CardFile, target: Path, progress: ProgressC
                     )
                 sink.write(block)
                 if progress:
-                    progress(f"fetch {file.name}", done, file.size or 0)
+                    progress(f"fetch {file.name}", done, file.size or total)
+            if done < total:  # a connection that ends early is the end of the content to `read`
+                raise ConnectionError(f"the connection ended after {done:,} of {total:,} bytes")
     except HTTPError as error:
         error.close()  # it is the open response of the server
         raise _not_downloaded(described, file, f"the server answered {error.code}") from error
@@ -330,8 +334,12 @@ def _not_downloaded(described: Card, file: CardFile, reason: str) -> InputError:
 
 
 def _verify(file: CardFile, content: Path) -> None:
-    digest = digest_file(content)
+    digest, size = digest_file(content), content.stat().st_size
     if file.sha256 not in (None, digest):
         raise InputError(
             f"{file.name} is not the file of the card: its SHA-256 is {digest}, not {file.sha256}.", code="wrong-digest"
+        )
+    if file.size not in (None, size):
+        raise InputError(
+            f"{file.name} is not the file of the card: it has {size:,} bytes, not {file.size:,}.", code="wrong-digest"
         )

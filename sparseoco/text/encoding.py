@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -237,8 +236,9 @@ def encode_labels(counts: list[PartialCounts], options: TextOptions, previous: M
 # ----------------------------------------------------------------------------------------------------------------------
 # Documents whose id occurred before, found by an exchange of the ids.
 #
-# Tasks of groups of shards and partial counts divide their ids by ranges of hashes; a task per range compares its ids.
-# A document is numbered by its file and row: file · 2^32 + row.
+# Tasks of groups of shards and partial counts divide their ids by ranges of hashes; a task per range compares its ids;
+# the groups then leave documents out: the client holds no list of them. A document is numbered by its file and row:
+# file · 2^32 + row.
 
 
 HASH_BITS = 63
@@ -263,19 +263,21 @@ def drop_duplicates(job: TextJob, counts: list[PartialCounts], store: Store | No
     divided = [(exchange.path("group-ids", n), n, exchange.group(names, n)) for n in groups]
     job.wait("compare", [job.once(path, _divide_ids, exchange, str(job.out), *group) for path, *group in divided])
     compared = [job.tasks(_compare_ids, exchange, len(shards), number) for number in ranges]
-    found = np.concatenate([result.result() for result in compared], axis=1)
-    dropped, first = found[:, np.argsort(found[0])]
-    if not dropped.size:
+    found: list[tuple[int, int]] = [pair for result in compared if (pair := result.result()) is not None]
+    if not found:
         return counts
     if job.options.duplicates == "error":
-        positions = " and ".join(_position(int(document), counts, store) for document in (first[0], dropped[0]))
+        positions = " and ".join(_position(document, counts, store) for document in reversed(min(found)))
         raise InputError(
             f"Two documents have the same id: {positions} (duplicates = first keeps the first, all keeps both).",
             code="duplicate-id",
         )
-    bounds = np.searchsorted(dropped, np.arange(len(shards), len(names) + 1) << ROW_BITS)
-    parts = (dropped[begin:end] & (2**ROW_BITS - 1) for begin, end in pairwise(bounds))
-    return [result.result() for result in [job.tasks(without_rows, *part) for part in zip(counts, parts, strict=True)]]
+    dropping = []
+    for group in groups:
+        files = range(group * exchange.group_size, min(exchange.n_pieces, (group + 1) * exchange.group_size))
+        own = {file: counts[file - len(shards)] for file in files if file >= len(shards)}
+        dropping.append(job.tasks(_drop_rows, exchange, group, own))
+    return [split for result in dropping for split in result.result()]
 
 
 def _divide_ids(target: Location, exchange: Exchange, out: str, group: int, names: list[str]) -> None:
@@ -310,8 +312,11 @@ def _hash_ids(ids: pa.Array) -> NDArray[np.int64]:
     return hash_strings(ids, 0, HASH_BITS)
 
 
-def _compare_ids(exchange: Exchange, n_shards: int, number: int) -> NDArray[np.int64]:
-    """(2, duplicates): the duplicates in a range of hashes, and the first document with the id of each."""
+def _compare_ids(exchange: Exchange, n_shards: int, number: int) -> tuple[int, int] | None:
+    """Find the duplicates in a range of hashes, and write their documents if there are any: one block per group.
+
+    Returns the first duplicate, and the first document with its id; None without duplicates.
+    """
     blocks = [read_block(exchange.path("group-ids", group), number) for group in range(exchange.n_groups)]
     documents = np.concatenate([block["documents"] for block in blocks])
     ids = pa.chunked_array([stored_strings(block, "id").cast(pa.large_string()) for block in blocks]).combine_chunks()
@@ -320,7 +325,28 @@ def _compare_ids(exchange: Exchange, n_shards: int, number: int) -> NDArray[np.i
     first = documents[~repeated]  # with each id
     # Duplicates in the store were allowed when they were ingested.
     found = np.flatnonzero(repeated & (documents >= n_shards << ROW_BITS))
-    return np.stack([documents[found], first[codes[found]]])
+    if not found.size:
+        return None
+    dropped = documents[found]
+    bounds = np.arange(exchange.n_groups + 1) * exchange.group_size << ROW_BITS
+    cuts = np.searchsorted(dropped, bounds)
+    with write_blocks(exchange.path("duplicates", number), exchange.n_groups) as write:
+        for group in range(exchange.n_groups):
+            write({"documents": dropped[cuts[group] : cuts[group + 1]]})
+    return int(dropped[0]), int(first[codes[found[0]]])
+
+
+def _drop_rows(exchange: Exchange, group: int, counts: dict[int, PartialCounts]) -> list[PartialCounts]:
+    """The partial counts of a group, by the number of their file, without duplicates."""
+    ranges = (exchange.path("duplicates", number) for number in range(exchange.n_ranges))
+    found = [read_block(path, group)["documents"] for path in ranges if path.is_file()]
+    dropped = np.sort(np.concatenate([np.empty(0, np.int64), *found]))
+    rest = []
+    for file, split in counts.items():
+        begin, end = np.searchsorted(dropped, [file << ROW_BITS, (file + 1) << ROW_BITS])
+        rows = dropped[begin:end] - (file << ROW_BITS)
+        rest.append(without_rows(split, rows))
+    return rest
 
 
 def _position(document: int, counts: list[PartialCounts], store: Store | None) -> str:

@@ -393,6 +393,7 @@ def check_apart(
     paths = [f"{own}/{name}" for name in written] or [own]
     found = [path for path in sources if (real_path(path).startswith(f"{own}/") if written else real_path(path) == own)]
     for item in inputs:
+        check_name(item)
         folder = real_path(absolute_path(item.removeprefix("file://"))).rstrip("/")
         names = [path.removeprefix(f"{folder}/") for path in paths if path.startswith(f"{folder}/")]
         if may_be_folder(folder) and any(_is_read(name, options) for name in names):

@@ -185,7 +185,7 @@ def test_a_download(tmp_path, offer, good, server):
     [
         ("http://127.0.0.1:9/c.tar.gz", "download-failed", "--from FILE"),
         ("{server}/nothing", "download-failed", "404"),
-        ("{server}/broken", "wrong-digest", ""),
+        ("{server}/broken", "download-failed", "ended after 1 of 1,000 bytes"),
         ("{server}/big", "file-too-large", ""),
     ],
 )
@@ -201,6 +201,13 @@ def test_what_cannot_be_fetched(tmp_path, offer, good, server, path, code, said)
 def test_another_digest_is_refused(tmp_path, good):
     good.write_bytes(good.read_bytes()[:-1] + b"?")
     with raises_code("wrong-digest", "c.tar.gz"):
+        fetch("ours", tmp_path / "out", local=good)
+    _nothing_left(tmp_path)
+
+
+def test_another_size_is_refused(tmp_path, offer, good):
+    offer(good, **KEYS, sha256=None, size=good.stat().st_size + 1)
+    with raises_code("wrong-digest", "c.tar.gz", "bytes"):
         fetch("ours", tmp_path / "out", local=good)
     _nothing_left(tmp_path)
 

@@ -356,7 +356,8 @@ class NgramIndex:
 
     def _find(self, names: pa.Array) -> NDArray[np.int32]:
         """The position of each of these tokens in the vocabulary, or −1."""
-        leading = np.unique(leading_bytes(*string_buffers(names)))
+        leading = np.sort(leading_bytes(*string_buffers(names)))
+        leading = leading[np.diff(leading, prepend=~leading[:1]) != 0]  # in a third of the time of np.unique
         first, last = (np.searchsorted(self._leading, leading, side) for side in ("left", "right"))
         sizes = last - first  # of the tokens that begin as one of these: all bytes decide among them
         candidates = np.repeat(last - np.cumsum(sizes), sizes) + np.arange(sizes.sum())
