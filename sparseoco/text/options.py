@@ -3,7 +3,7 @@
 import itertools
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -372,12 +372,6 @@ def shard_size(given: int | None) -> int:
     if given is not None and not 1 << 10 <= given <= 1 << 30:
         raise InputError("shard_bytes must lie between 1 KiB and 1 GiB.", code="invalid-option")
     return given or SHARD_BYTES
-
-
-def changed_options(values: Mapping[str, Any]) -> list[str]:
-    """The names of the options of reading in `values` that differ from their defaults. Raises `InputError`."""
-    options, defaults = TextOptions.of(dict(values)), TextOptions()
-    return [name for name in values if getattr(options, name) != getattr(defaults, name)]
 
 
 class IngestOptions(StoreOptions):

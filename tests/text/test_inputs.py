@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from sparseoco.pipeline.run_file import load_run_file
 from sparseoco.store.shards import Store
 from sparseoco.text.documents import CountedDocuments
 from sparseoco.text.ingest import ingest
@@ -120,6 +121,13 @@ def test_file_names_that_are_not_utf8(tmp_path: Path) -> None:
             ingest([str(tmp_path / item)], tmp_path / "out", TextOptions())
         with raises_code("file-name", r"\xff"):
             list(read_documents([str(tmp_path / item)], TextOptions()))
+
+
+@pytest.mark.fault(58)
+def test_a_nul_in_the_inputs_of_a_run_file(tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text('out = "run"\n[ingest]\ninputs = ["a\\u0000b"]\n')
+    with raises_code("file-name", "NUL"):
+        load_run_file(tmp_path / "run.toml")
 
 
 # Inputs that are not files

@@ -15,8 +15,6 @@ from sparseoco.core.compile_cache import compiled, register_jitable
 # Machine instructions that numba does not offer, and constants for loops over eight bytes at a time.
 
 
-ONES = np.uint64(0x0101010101010101)
-HIGHS = np.uint64(0x8080808080808080)
 ZERO, ONE, B3 = np.uint64(0), np.uint64(1), np.uint64(3)
 
 
