@@ -15,14 +15,14 @@ import pyarrow.parquet as pq
 import pytest
 from distributed import Client
 
-from sparseoco.core.errors import SparseocoError, StorageError
+from sparseoco.core.errors import DamagedError, SparseocoError, StorageError
 from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.kernels.order import epoch_rows
 from sparseoco.pipeline import steps
 from sparseoco.search import packing, worker
 from sparseoco.search.increments import EMPTY, FILE, IncrementResults, read_increment_results
 from sparseoco.search.selection import choose
-from sparseoco.search.worker import BlockRun, has_checkpoint, load_checkpoint, save_checkpoint
+from sparseoco.search.worker import BlockRun, furthest_checkpoints, has_checkpoint, load_checkpoint, save_checkpoint
 from sparseoco.storage.commit import read_json
 from sparseoco.store.corpus import open_corpus
 from sparseoco.store.shards import Store, read_shards
@@ -463,6 +463,17 @@ def test_a_state_is_loaded_as_saved(kept: tuple[Path, Block, BlockRun]) -> None:
     assert found.curves == run.curves
     assert np.array_equal(found.learner.weights(), run.learner.weights())
     assert load_checkpoint(folder, block, StreamPosition(1, 99)) is None
+
+
+def test_a_state_that_cannot_be_read_now_is_learned_again(kept: tuple[Path, Block, BlockRun]) -> None:
+    """A nightly run, whose next increment starts from it, would stop instead."""
+    folder, block, _ = kept
+    (path,) = folder.glob("*.json")
+    path.unlink()
+    path.mkdir()
+    assert load_checkpoint(folder, block, StreamPosition(1, 200)) is None
+    with pytest.raises(StorageError):
+        furthest_checkpoints(folder, [block.setting.digest], DamagedError)
 
 
 @pytest.mark.fault(52)
