@@ -57,7 +57,7 @@ from sparseoco.training.validation import chunk_rows
 from sparseoco.training.warm_start import Origin
 
 Tables = dict[str, list[Row]]
-"""Rows of the tables of a search (`sparseoco.storage.tables`) for a configuration in a fold, without their keys."""
+"""Rows of the tables of a search (see `training.search_tables`) for a configuration in a fold, without their keys."""
 
 Key = tuple[int, str]
 """A configuration in a fold: the number of the fold and the identity of the configuration."""

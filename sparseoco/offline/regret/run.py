@@ -2,7 +2,7 @@
 
 A curve and a bound are one task per configuration. Each optimum of the first T
 rounds is solved from 0: starting from the previous mark's weights, which overfit its rounds, took a hundred times as
-long. Epoch methods run over all examples, one after another (`regret.epochs`), and have a single optimum.
+long. Epoch methods run over all examples, one after another, and have a single optimum.
 Existing files are not computed again.
 """
 
