@@ -148,7 +148,7 @@ class WithIntercept:
 
 
 class Span(NamedTuple):
-    """Positions start..stop of an epoch's stream, as `training.orders.ordered_rows` returns them; all rows by default.
+    """Positions start..stop of an epoch's stream, as `training.stream.ordered_rows` returns them; all rows by default.
 
     The order is that of (seed, epoch, range_rows), by default document order. Rows of the held-out `fold` of `folds`
     are left out (−1: no fold). ``stop`` = −1 is the end.

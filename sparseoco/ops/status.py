@@ -22,13 +22,13 @@ from sparseoco.scoring.manifest import MANIFEST, read_scores
 from sparseoco.scoring.parts import PARTS
 from sparseoco.search.selection import candidates
 from sparseoco.search.worker import read_state
-from sparseoco.storage.commit import EXPIRY_SECONDS, HEARTBEAT_SECONDS, read_all_json, read_validated
+from sparseoco.storage.commit import EXPIRY_SECONDS, HEARTBEAT_SECONDS, read_validated
 from sparseoco.storage.locations import Location, resolve_against
 from sparseoco.storage.tables import Row, read_parquet_file
 from sparseoco.store.manifest import latest_manifest
 from sparseoco.store.weighting import Weighting
 from sparseoco.text.array_files import STAGING
-from sparseoco.training.block import Key, cell_configuration
+from sparseoco.training.block import Key, read_cells
 from sparseoco.training.models import read_description
 from sparseoco.training.options import Configuration, SearchOptions, configuration_id
 from sparseoco.training.stream import NO_FOLD, START, StreamPosition, range_rows_of
@@ -232,12 +232,12 @@ def is_of_search(setting: Mapping[str, Any], wanted: Row) -> bool:
 def _results(folder: Location, wanted: Row) -> Iterator[tuple[Key, StreamPosition, Row | None]]:
     """Fold and configuration and position of the cells of this search, with the row of their metrics, and of the
     checkpoints of its blocks, which have none."""
-    for _, cell in read_all_json(sorted((folder / "cells").glob("*.json"))):
+    for _, cell in read_cells(sorted((folder / "cells").glob("*.json"))):
         if cell is None or not is_of_search(cell["setting"], wanted):  # corrupt, of another version or another search
             continue
         for result in cell["results"]:
-            key = cell["setting"]["fold"], cell_configuration(result)
-            yield key, StreamPosition(*cell["position"]), result["tables"]["metrics"][0]
+            name = configuration_id(result["algorithm"], result["parameters"], result["weighting"])
+            yield (cell["setting"]["fold"], name), StreamPosition(*cell["position"]), result["tables"]["metrics"][0]
     for path in sorted((folder / "checkpoints").glob("*.json")):
         with suppress(StorageError):  # it may be replaced by a later one meanwhile
             block, position = (state := read_state(path))["block"], state["position"]

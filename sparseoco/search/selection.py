@@ -117,7 +117,7 @@ def choose(metrics: Sequence[Row], select: Select = "best", metric: str = "error
 
     Parameters
     ----------
-    metrics : rows of `sparseoco.storage.tables.METRICS_SCHEMA_SCHEMA`.
+    metrics : rows of `sparseoco.training.search_tables.METRICS_SCHEMA`.
     select : "best"; "one-standard-error", the sparsest within one standard error of the best; or the best of those
         with at most so many features in every fold. If there are none, the one with the fewest: the model of all the
         data is then cut to its strongest features.

@@ -281,22 +281,31 @@ def has_checkpoint(folder: Location, block: Block, position: StreamPosition) -> 
     return reached_position(folder, block) == position and _learner_path(_path(folder, block), position).exists()
 
 
-def find_checkpoints(folder: Location, settings: Iterable[str]) -> Iterator[Checkpoint]:
-    """The checkpoints of blocks under settings, given by digest; corrupt ones are skipped. Raises `StorageError`."""
+def find_checkpoints(
+    folder: Location, settings: Iterable[str], ignore: type[StorageError] = StorageError
+) -> Iterator[Checkpoint]:
+    """The checkpoints of blocks under settings, given by digest; files that raise `ignore` are skipped.
+
+    By default these are all that cannot be read; with `DamagedError`, a file that cannot be read now raises.
+    """
     digests = set(settings)
     for path in sorted(folder.glob("*.json")):
         if path.name.partition("-")[0] in digests:
-            with suppress(DamagedError):
+            try:
                 state = read_state(path)
-                block, position = state["block"], state["position"]
-                found = Checkpoint(block, position, path, _learner_path(path, position), state)
-                if found.learner.exists():
-                    yield found
+            except ignore:
+                continue
+            block, position = state["block"], state["position"]
+            found = Checkpoint(block, position, path, _learner_path(path, position), state)
+            if found.learner.exists():
+                yield found
 
 
-def furthest_checkpoints(folder: Location, settings: Iterable[str]) -> dict[tuple[str, str], Checkpoint]:
-    """By (digest of the setting, configuration), its furthest checkpoint."""
-    found = sorted(find_checkpoints(folder, settings), key=lambda one: (one.position, one.block.digest))
+def furthest_checkpoints(
+    folder: Location, settings: Iterable[str], ignore: type[StorageError] = StorageError
+) -> dict[tuple[str, str], Checkpoint]:
+    """By (digest of the setting, configuration), its furthest checkpoint; see `find_checkpoints`."""
+    found = sorted(find_checkpoints(folder, settings, ignore), key=lambda one: (one.position, one.block.digest))
     return {(one.block.setting.digest, name): one for one in found for name in one.block.identities}
 
 
@@ -373,7 +382,7 @@ def learner_after(folder: Location, setting: str, version: int, names: Sequence[
     cannot be read now; then it is left unchanged.
     """
     end = StreamPosition(1, increment_store(store.folder, version).n_rows)
-    for found in find_checkpoints(folder, [setting]):
+    for found in find_checkpoints(folder, [setting], DamagedError):
         own = found.block.identities
         if found.position != end or not set(names) <= set(own):
             continue

@@ -7,24 +7,31 @@ so they do not depend on how configurations were grouped.
 """
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, NotRequired, cast
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
+from typing_extensions import TypedDict
 
 from sparseoco import __version__
-from sparseoco.core.errors import InputError
+from sparseoco.core.errors import DamagedError, InputError
 from sparseoco.core.logs import log_event
 from sparseoco.core.option_models import OptionModel
 from sparseoco.learners import takes_intercept
 from sparseoco.learners.numerics import mix
 from sparseoco.storage.commit import (
+    Count,
     commit_json,
     digest_value,
     read_all_json,
     remove_file,
+    row_shape,
+    validated,
+    with_other_keys,
 )
 from sparseoco.storage.locations import Location
 from sparseoco.storage.tables import Row
@@ -35,6 +42,7 @@ from sparseoco.store.weighting import COUNTS, Weighting
 from sparseoco.training.learner import Learner
 from sparseoco.training.metric_names import PROGRESSIVE
 from sparseoco.training.options import Configuration, SearchOptions, configuration_id, parts_of
+from sparseoco.training.search_tables import CURVES, FEATURE_SURVIVAL, METRICS_SCHEMA
 from sparseoco.training.stream import (
     NO_FOLD,
     START,
@@ -49,7 +57,7 @@ from sparseoco.training.validation import chunk_rows
 from sparseoco.training.warm_start import Origin
 
 Tables = dict[str, list[Row]]
-"""Rows of the tables of a search (`sparseoco.storage.tables`) for a configuration in a fold, without their keys."""
+"""Rows of the tables of a search (see `training.search_tables`) for a configuration in a fold, without their keys."""
 
 Key = tuple[int, str]
 """A configuration in a fold: the number of the fold and the identity of the configuration."""
@@ -299,9 +307,50 @@ def write_cell(path: Location, block: Block, position: StreamPosition, tables: S
     commit_json(path, {"setting": block.setting.described, "position": list(position), "results": results})
 
 
-def cell_configuration(result: Mapping[str, Any]) -> str:
-    """The identity of the configuration of one of the `results` of a cell."""
-    return digest_value([result["algorithm"], result["parameters"], result["weighting"]])
+@with_other_keys
+class TimingRow(TypedDict):
+    """The time that a column took of an epoch."""
+
+    epoch: Count
+    seconds: Annotated[float, Field(ge=0, lt=1e12)]
+
+
+@with_other_keys
+class CellTables(TypedDict):
+    """The rows that a cell adds to the tables of a search."""
+
+    metrics: Annotated[list[row_shape(METRICS_SCHEMA)], Field(min_length=1)]  # type: ignore[valid-type]
+    curves: NotRequired[list[row_shape(CURVES)]]  # type: ignore[valid-type]
+    feature_survival: NotRequired[list[row_shape(FEATURE_SURVIVAL)]]  # type: ignore[valid-type]
+    timings: NotRequired[list[TimingRow]]
+
+
+@with_other_keys
+class CellResult(TypedDict):
+    """What a cell has of one configuration: rows of tables."""
+
+    algorithm: str
+    parameters: dict[str, Any]
+    weighting: Weighting
+    tables: CellTables
+
+
+@with_other_keys
+class Cell(TypedDict):
+    """The content of a cell: the setting of a block, the (epoch, position) of a milestone, and results there."""
+
+    setting: dict[str, Any]
+    position: tuple[Count, Count]
+    results: list[CellResult]
+
+
+def read_cells(paths: Sequence[Location]) -> Iterator[tuple[Location, Cell | None]]:
+    """(path, content) of cells, None for corrupt ones and those of another version. Raises `StorageError`."""
+    for path, value in read_all_json(paths):
+        cell = None
+        with suppress(DamagedError):
+            cell = None if value is None else validated(path, value, Cell)
+        yield path, cell
 
 
 class Cells:
@@ -317,16 +366,17 @@ class Cells:
     def refresh(self) -> None:
         """Read new cells, and remove corrupt ones, which are computed again. Raises `StorageError`."""
         paths = [path for path in sorted(self._folder.glob("*.json")) if path.name not in self._read]
-        for path, cell in read_all_json([path for path in paths if path.name.partition("-")[0] in self._settings]):
+        for path, cell in read_cells([path for path in paths if path.name.partition("-")[0] in self._settings]):
             setting, _, *numbers = path.stem.split("-")
             position = StreamPosition(*map(int, numbers))
-            if cell is None or tuple(cell["position"]) != position:
+            if cell is None or tuple(cell["position"]) != position:  # or it is that of another position
                 log_event("search", "corrupt result removed", level=logging.WARNING, file=path.name)
                 remove_file(path)
                 continue
             self._read.add(path.name)
             for result in cell["results"]:
-                self._found.setdefault((setting, cell_configuration(result)), {})[position] = result["tables"]
+                name = configuration_id(result["algorithm"], result["parameters"], result["weighting"])
+                self._found.setdefault((setting, name), {})[position] = cast(Tables, result["tables"])
 
     def __len__(self) -> int:
         """Number of (fold, configuration) pairs with a result."""

@@ -483,7 +483,7 @@ def metric_rows(
     *,
     numbers: bool = False,
 ) -> list[Row]:
-    """The metrics of each configuration after (part of) an epoch; see `sparseoco.storage.tables.METRICS_SCHEMA_SCHEMA`.
+    """The metrics of each configuration after (part of) an epoch; see `training.search_tables.METRICS_SCHEMA`.
 
     Parameters
     ----------

@@ -168,8 +168,6 @@ class ModelFeatures(NamedTuple):
         The counted ids that have an idf, increasing; all others are like one more. None: every counted id has one.
     used : (counted or known features,) int32
         The row of `weights` of each of them, or −1.
-    ids : (counted features,) int64, or None
-        The feature of each of them in the store that the model was trained on, increasing. None: it is the same.
     weights : (features with a nonzero weight, outputs) float64
         What the values are multiplied by.
     """
@@ -178,17 +176,7 @@ class ModelFeatures(NamedTuple):
     values: TermWeights
     known: NDArray[np.int64] | None
     used: NDArray[np.int32]
-    ids: NDArray[np.int64] | None
     weights: NDArray[np.float64]
-
-    def select(self, rows: Csr) -> Csr:
-        """Rows of counts of the features of the store that the model was trained on, as rows of counted features."""
-        if self.ids is None:
-            return rows
-        indptr, features, counts = rows
-        places = np.searchsorted(self.ids, features)
-        known = np.append(self.ids, -1)[places] == features
-        return np.concatenate([[0], np.cumsum(known)])[indptr], places[known].astype(features.dtype), counts[known]
 
     def text_margins(self, texts: Inputs, options: TextOptions) -> NDArray[np.float64]:
         """(texts, outputs): `margins` of texts to count."""
@@ -581,7 +569,7 @@ class Model:
         if others:
             idf = np.append(idf, self.description.get("unseen_idf", 1.0))
         values = TermWeights(self.weighting, idf, text_fields(terms, self._fields))
-        return ModelFeatures(counted, values, every if others else None, used, None if others else every, weights)
+        return ModelFeatures(counted, values, every if others else None, used, weights)
 
     def values(self, texts: Inputs) -> "scipy.sparse.csr_matrix":
         """What the weights multiply: (texts, features), a column for each of `feature_ids`."""
@@ -590,10 +578,6 @@ class Model:
     def margins(self, texts: Inputs) -> NDArray[np.float64]:
         """Margins ⟨w, x⟩ + b, (texts, outputs) float64."""
         return self._features.text_margins(texts, self.text) + self.intercepts
-
-    def count_margins(self, rows: Csr) -> NDArray[np.float64]:
-        """Margins of rows of counts in CSR format, whose features are those of the store that it was trained on."""
-        return self._features.margins(self._features.select(rows)) + self.intercepts
 
     def predict(self, texts: Inputs) -> list[Any]:
         """The predicted class of each text, list of classes if there may be any number of them, or number."""

@@ -97,7 +97,7 @@ class ThresholdRule(OptionModel):
 
 
 PARTS = "parts"
-"""The parameter of learners of a stream: into how many parts an epoch is divided (`sparseoco.training.block`)."""
+"""The parameter of learners of a stream: into how many parts an epoch is divided (`sparseoco.search.worker`)."""
 MAX_PARTS = 10_000
 
 

@@ -226,7 +226,14 @@ class MatrixRows:
         return len(self._labels)
 
     def gather(self, rows: NDArray[np.int64]) -> RowBatch:
-        """The rows with these numbers, in this order."""
+        """The rows with these numbers, in this order; without a copy where they are adjacent."""
+        if rows.size and np.array_equal(rows, np.arange(rows[0], rows[0] + rows.size)):
+            first, stop = int(rows[0]), int(rows[-1]) + 1
+            indptr = self._matrix.indptr[first : stop + 1]
+            entries = slice(int(indptr[0]), int(indptr[-1]))
+            weights = None if self._weights is None else self._weights[first:stop]
+            arrays = self._matrix.indices[entries], self._matrix.data[entries], self._labels[first:stop]
+            return RowBatch(indptr - indptr[0], *arrays, weights)
         part = self._matrix[rows]
         weights = None if self._weights is None else self._weights[rows]
         return RowBatch(part.indptr, part.indices, part.data, self._labels[rows], weights)

@@ -11,7 +11,7 @@ from distributed import Client
 
 from sparseoco.core.errors import SparseocoError
 from sparseoco.core.logs import no_progress
-from sparseoco.execution.clusters import ClusterOptions, connect
+from sparseoco.execution.clusters import ClusterOptions, WorkerShape, connect
 from sparseoco.execution.pool import TaskError
 from sparseoco.kernels.order import fold_rows
 from sparseoco.offline.cluster import epochs as module
@@ -342,6 +342,15 @@ def test_a_diverging_configuration_is_reported(client: Client, store: Store, tmp
     with raises_code("diverged", "caos-erm", "smaller R", kind=SparseocoError):
         train_block(client, block_of(store, "caos-erm", wild[:1]), store, tmp_path / "model", no_progress, {})
     assert not (tmp_path / "model" / ".work").exists()
+
+
+def test_a_block_that_does_not_fit_is_refused(
+    client: Client, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "worker_shape", lambda client: WorkerShape(1, 10**4, 1))
+    block = block_of(store, "cao-rcd", [{"R": 1.0}, {"R": 2.0}])
+    with raises_code("out-of-memory", "cao-rcd", "2 columns", "200 features", "300 documents"):
+        run_block(client, block, store, tmp_path)
 
 
 def test_a_large_corpus_is_memory_mapped(

@@ -15,14 +15,14 @@ import pyarrow.parquet as pq
 import pytest
 from distributed import Client
 
-from sparseoco.core.errors import SparseocoError, StorageError
+from sparseoco.core.errors import DamagedError, SparseocoError, StorageError
 from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.kernels.order import epoch_rows
 from sparseoco.pipeline import steps
 from sparseoco.search import packing, worker
 from sparseoco.search.increments import EMPTY, FILE, IncrementResults, read_increment_results
 from sparseoco.search.selection import choose
-from sparseoco.search.worker import BlockRun, has_checkpoint, load_checkpoint, save_checkpoint
+from sparseoco.search.worker import BlockRun, furthest_checkpoints, has_checkpoint, load_checkpoint, save_checkpoint
 from sparseoco.storage.commit import read_json
 from sparseoco.store.corpus import open_corpus
 from sparseoco.store.shards import Store, read_shards
@@ -37,6 +37,7 @@ from tests.support.errors import raises_code
 from tests.support.processes import forks_with
 from tests.support.searches import block_of, cells, learn_up_to, plain_search, search_tables
 from tests.support.stores import make_store, store_of
+from tests.support.wrong_shapes import forge
 
 pytestmark = pytest.mark.usefixtures("early_rungs")
 DETERMINED = ("metrics.parquet", "curves.parquet", "feature_survival.parquet", "best.json")
@@ -427,8 +428,9 @@ def test_the_command_lists_unfinished_configurations(store: Path, tmp_path: Path
     page = (run / "report" / "report.html").read_text()
     assert page.count("<td>dropped</td>") == 2 * 6  # in both tables
     assert "by successive halving" in page
-    # A cell is lost, and the time is over at once.
-    min((run / "search" / "cells").glob("*-2-300.json")).unlink()
+    # A cell is of another shape, though its checksum matches, and the time is over at once.
+    forge(min((run / "search" / "cells").glob("*-2-300.json")), ("results", 0, "tables", "metrics"), [])
+    assert cli("status", run, "--json").out
     assert "configurations unfinished" in cli(*command, "--time-limit", "0.000001").out
     assert "to finish those at the time limit" in (run / "report" / "report.html").read_text()
 
@@ -461,6 +463,17 @@ def test_a_state_is_loaded_as_saved(kept: tuple[Path, Block, BlockRun]) -> None:
     assert found.curves == run.curves
     assert np.array_equal(found.learner.weights(), run.learner.weights())
     assert load_checkpoint(folder, block, StreamPosition(1, 99)) is None
+
+
+def test_a_state_that_cannot_be_read_now_is_learned_again(kept: tuple[Path, Block, BlockRun]) -> None:
+    """A nightly run, whose next increment starts from it, would stop instead."""
+    folder, block, _ = kept
+    (path,) = folder.glob("*.json")
+    path.unlink()
+    path.mkdir()
+    assert load_checkpoint(folder, block, StreamPosition(1, 200)) is None
+    with pytest.raises(StorageError):
+        furthest_checkpoints(folder, [block.setting.digest], DamagedError)
 
 
 @pytest.mark.fault(52)

@@ -338,7 +338,6 @@ def test_hashed_margins(
         TermWeights(weighting, rng.uniform(1, 9, ids.size + 1)),
         ids if counts_others else None,
         np.append(rng.integers(-1, 5, ids.size), -1).astype(np.int32),
-        None,
         rng.normal(size=(5, outputs)),
     )
     expected = features.margins(count_texts(documents, features.counted, options))

@@ -18,6 +18,7 @@ import numpy as np
 from distributed import Client, Future
 from numpy.typing import NDArray
 
+from sparseoco.core.errors import InputError
 from sparseoco.core.logs import RowsCallback
 from sparseoco.execution.clusters import placements, worker_shape
 from sparseoco.execution.pool import TaskPool, remove_damaged
@@ -33,6 +34,7 @@ from sparseoco.offline.epochs import (
     EpochProblem,
     Share,
     State,
+    bytes_needed,
     play_rounds,
     row_sizes,
 )
@@ -376,12 +378,25 @@ def _sizes(task: EpochTask, bounds: list[tuple[int, int]]) -> Floats:
 
 
 class CoordinatesOnCluster(EpochMethod):
-    """A block of cao-rcd; the transposed store is in the parent of its folder."""
+    """A block of cao-rcd; the transposed store is in the parent of its folder.
+
+    Raises `InputError` if it does not fit in a worker's memory.
+    """
 
     def __init__(self, client: Client, task: EpochTask, folder: Location) -> None:
+        problem, store, memory = task.problem, task.store, worker_shape(client).memory
+        rounds = problem.configurations[0]["rounds"]
+        needed = bytes_needed(store.n_rows, problem.coordinates, problem.columns, rounds, problem.penalty.name)
+        if needed > memory:
+            raise InputError(
+                f"cao-rcd needs {needed / 1e9:.1f} GB for {problem.columns} columns ({store.n_features:,} features, "
+                f"{store.n_rows:,} documents) and a task has {memory / 1e9:.1f} GB: keep fewer features at ingest "
+                "(--min-df, --max-features, --hash-bits) or give workers more memory.",
+                code="out-of-memory",
+            )
         super().__init__(client, task, folder)
         self._columns = transpose(
-            client, task.store, self._folder.parent, task.block.weighting, intercept=task.block.intercept
+            client, store, self._folder.parent, task.block.weighting, intercept=task.block.intercept
         )
 
     def _play(self, before: Location | None, target: Location) -> None:

@@ -294,13 +294,14 @@ LEAF_NONZEROS = 1 << 18  # of a pass of the solver
 
 
 class PassProblem(NamedTuple):
-    """A problem over the rows of a span, and the stopping criteria."""
+    """A problem over the rows of a span, and the stopping criteria; `factors` returns those of the passes, if any."""
 
     source: RowsSource
     span: Span
     problem: OptimumProblem
     tol: float
     max_passes: int
+    factors: Callable[[], Floats] | None = None
 
 
 def write_column(column: ColumnProgress, path: Location) -> None:
@@ -340,6 +341,7 @@ def _continue(task: PassProblem, work: Location, checkpoint: Location, files: Se
         return len(files)
     with worker_client() as client:
         passes = ClusterPasses(client, task.source, work, task.span, leaf_nonzeros=LEAF_NONZEROS)
+        passes.factors = None if task.factors is None else task.factors()
         memory = int(worker_shape(client).memory * SOLVER_SHARE)
         state = _read_state(checkpoint)
         solver = QuasiNewton(passes, task.problem, tol=task.tol, max_passes=task.max_passes, memory=memory, state=state)

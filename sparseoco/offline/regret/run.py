@@ -2,14 +2,14 @@
 
 A curve and a bound are one task per configuration. Each optimum of the first T
 rounds is solved from 0: starting from the previous mark's weights, which overfit its rounds, took a hundred times as
-long. Epoch methods run over all examples, one after another (`regret.epochs`), and have a single optimum.
+long. Epoch methods run over all examples, one after another, and have a single optimum.
 Existing files are not computed again.
 """
 
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -287,25 +287,42 @@ def optimum_task(stream: Stream, target: Target) -> None:
 
 
 def solve_by_cluster(client: Client, stream: Stream, targets: Sequence[Target], work: Location) -> None:
-    """Find optima of the same rounds that differ only in λ; `work` is a folder for files."""
+    """Find optima of the same rounds that differ only in λ, or one whose penalty a learner's thresholds weight.
+
+    `work` is a folder for files.
+    """
     first, T, setting = targets[0], targets[0].T, stream.setting
     source = RowsSource(stream.store, first.weighting, setting.class_weights)
     span = Span(seed=setting.seed, epoch=FIRST_EPOCH, range_rows=setting.range_rows, stop=T)
     alphas = [target.comparator.alpha(T) for target in targets]
-    problem = comparator_problem(setting.loss, stream.positive, first.comparator, alphas)
-    files, outputs = [work / f"{column}.npz" for column in range(len(problem.columns))], len(stream.positive)
-    solve_by_passes(client, PassProblem(source, span, problem, first.tol, MAX_PASSES), files)
+    files, outputs = list[Location](), len(stream.positive)
+    # With weights in its penalty every output has passes of its own.
+    together = [stream.positive] if first.thresholds is None else [(label,) for label in stream.positive]
+    for i, positive in enumerate(together):
+        problem = comparator_problem(setting.loss, positive, first.comparator, alphas)
+        own = [work / f"{i}" / f"{column}.npz" for column in range(len(problem.columns))]
+        factors = None if first.thresholds is None else partial(_output_factors, first, i)
+        solve_by_passes(client, PassProblem(source, span, problem, first.tol, MAX_PASSES, factors), own)
+        files += own
     for i, target in enumerate(targets):
-        TaskPool(client, FAILURE).call(_write_solution, files[i * outputs : (i + 1) * outputs], target.path)
+        TaskPool(client, FAILURE).call(_write_solution, files[i * outputs : (i + 1) * outputs], target)
     remove_folder(work)
 
 
-def _write_solution(files: Sequence[Location], path: Location) -> None:
+def _output_factors(target: Target, output: int) -> Floats:
+    """(features,): the factors of one output."""
+    factors = target.factors()
+    assert factors is not None
+    return factors[:, output]
+
+
+def _write_solution(files: Sequence[Location], target: Target) -> None:
     """Write the `Solution` of one comparator from the solved columns of its outputs."""
-    columns = [read_column(file) for file in files]
+    columns, factors = [read_column(file) for file in files], target.factors()
     weights = np.stack([column.best for column in columns], axis=1)
+    weights = weights if factors is None else weights * factors
     objective, gap = sum(column.objective for column in columns), sum(column.gap for column in columns)
-    Solution(weights, objective, gap, np.array([column.best_intercept for column in columns])).write(path)
+    Solution(weights, objective, gap, np.array([column.best_intercept for column in columns])).write(target.path)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -535,8 +552,8 @@ class _Regret:
     def _find_optima(self, curves: Sequence[_Curve]) -> None:
         """Find the optimum of every comparator at every mark.
 
-        Each optimum of few rows, or of a learner's own norm, is a task; the others are solved by passes for all
-        comparators over the rows of a mark. The division depends on the store only.
+        Each optimum of few rows is a task; the others are solved by passes for all comparators over the rows of a mark,
+        or for one with a learner's own norm. The division depends on the store only.
         """
         store, stream = self.store, self.stream
         targets = {target.path: target for curve in curves for target in curve.targets()}
@@ -545,10 +562,10 @@ class _Regret:
         calls: dict[str, Call] = {}
         groups: dict[tuple[Any, ...], list[Target]] = {}
         for own in missing:
-            if own.thresholds is not None or own.T * store.manifest.nonzeros * self.outputs <= limit:
+            if own.T * store.manifest.nonzeros * self.outputs <= limit:
                 calls[own.path.stem] = optimum_task, stream, own
             else:
-                groups.setdefault((own.T, own.weighting, own.comparator[1:]), []).append(own)
+                groups.setdefault((own.T, own.weighting, own.comparator[1:], own.thresholds), []).append(own)
         found = len(targets) - len(missing)
 
         def report(done: int) -> None:
