@@ -433,8 +433,8 @@ def test_a_run_keeps_the_models_that_its_file_says(run: RunFile) -> None:
         return sorted(int(path.name) for path in (run.out / "models").iterdir())
 
     roll_back(run, 1)
-    (run.out / "models" / "00000003").mkdir()  # left by a run that was killed
-    for keep, increment, kept in ((None, 4, [1, 2, 4]), (1, 5, [5]), (2, 6, [5, 6])):
+    (run.out / "models" / "00000003").mkdir()  # left by a run that was killed: `clean` removes it
+    for keep, increment, kept in ((None, 4, [1, 2, 3, 4]), (1, 5, [5]), (2, 6, [5, 6])):
         run = run.model_copy(update={"nightly": run.nightly.model_copy(update={"keep_models": keep})})
         arrive(run.out.parent, increment, to="later")
         assert run_nightly(run).increments[0]["promoted"]
