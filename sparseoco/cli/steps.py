@@ -195,8 +195,8 @@ def train(
 ) -> None:
     """Train one configuration on all the data.
 
-    Parameters that are not set have the defaults of the learner (see **sparseoco algorithms NAME**). **sparseoco search**
-    compares their values.
+    Parameters that are not set have the defaults of the learner (see **sparseoco algorithms NAME**).
+    **sparseoco search** compares their values.
 
     Example: sparseoco train shards --out model --algorithm rda --set lam=1e-4 --epochs 2
 

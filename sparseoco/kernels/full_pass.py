@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sparseoco.core.compile_cache import compiled, compiled_restrict
+from sparseoco.core.compile_cache import compiled_restrict
 from sparseoco.learners.losses import Loss, hinge_value, smoothed_hinge_slope, smoothed_hinge_value
 from sparseoco.learners.numerics import cube_roots, response
 
@@ -81,22 +81,6 @@ def respond_smoothed(z, labels, weights, positive, width, slopes, loss_sum, exac
             slopes[i, c] = weights[i] * smoothed_hinge_slope(z[i, c], y, width[c])
 
 
-def build_row_respond(value, slope, smoothed):
-    """``respond``: by rows, losses at margins z + b, those of the hinge itself if it is smoothed, and slopes."""
-
-    def respond(z, b, y, width, values, exact, slopes):
-        for i in range(z.shape[0]):
-            if smoothed:
-                exact[i] = hinge_value(z[i] + b, y[i])
-                values[i] = smoothed_hinge_value(z[i] + b, y[i], width)
-                slopes[i] = smoothed_hinge_slope(z[i] + b, y[i], width)
-            else:
-                exact[i] = values[i] = value(z[i] + b, y[i])
-                slopes[i] = slope(z[i] + b, y[i])
-
-    return respond
-
-
 def build_conjugate(conjugate):
     """``conjugate_sums``: add Σ_i ω_i·f*(κ_c·s_{i,c}/ω_i) to ``out`` (columns,); rows of weight 0 add nothing."""
 
@@ -118,18 +102,14 @@ class LossKernels(NamedTuple):
     """The kernels of a loss of one margin."""
 
     respond: Callable[..., None]
-    respond_rows: Callable[..., None]
-    """Of one column; its arrays may be the same."""
     conjugate_sums: Callable[..., None]
 
 
 @lru_cache(maxsize=16)
 def loss_kernels(loss: Loss) -> LossKernels:
     """The compiled kernels of a loss."""
-    smoothed = loss.name == "hinge"
     return LossKernels(
         compiled_restrict(build_respond(loss.value, loss.slope), loss.name),
-        compiled(build_row_respond(loss.value, loss.slope, smoothed), loss.name, str(smoothed)),
         compiled_restrict(build_conjugate(loss.conjugate), loss.name),
     )
 

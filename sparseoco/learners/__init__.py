@@ -40,8 +40,9 @@ class Source(NamedTuple):
 def _sources() -> dict[str, Source]:
     """The learners of this package by name, in the order of help and tables."""
     found = {}
-    texts = {path.stem: path.read_text() for path in sorted(Path(__file__).parent.glob("*.py"))}
-    for module in dict.fromkeys((*MODULES, *texts)):
+    texts = {path.stem: path.read_text() for path in Path(__file__).parent.glob("*.py")}
+    rank = {module: i for i, module in enumerate(MODULES)}
+    for module in sorted(texts, key=lambda name: (rank.get(name, len(MODULES)), name)):
         for variable, definition in _DEFINITION.findall(texts[module]):
             given = {"driver": "stream"} | dict(_ARGUMENT.findall(definition))
             found[given["name"]] = Source(f"{__package__}.{module}", variable, given["driver"])

@@ -90,7 +90,7 @@ def check_run(run: RunFile) -> Iterator[Finding]:
         if found:
             text += run_check("search", lambda: _check_search(run, found[0], with_memory=not dask_failed))
         yield from text
-        if not _has_error(text):
+        if run.evaluate.inputs is not None or not _has_error(text):
             yield from run_check("evaluate", lambda: _check_test_set(run, found))
 
 

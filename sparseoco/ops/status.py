@@ -22,7 +22,7 @@ from sparseoco.scoring.manifest import MANIFEST, read_scores
 from sparseoco.scoring.parts import PARTS
 from sparseoco.search.selection import candidates
 from sparseoco.search.worker import read_state
-from sparseoco.storage.commit import EXPIRY_SECONDS, HEARTBEAT_SECONDS, read_validated
+from sparseoco.storage.commit import EXPIRY_SECONDS, HEARTBEAT_SECONDS, read_validated, validated
 from sparseoco.storage.locations import Location, resolve_against
 from sparseoco.storage.tables import Row, read_parquet_file
 from sparseoco.store.manifest import latest_manifest
@@ -431,7 +431,7 @@ def _train(folder: Location, model: Location, increments: Increments | None, ing
     if (model / "model.json").exists():
         described = read_description(model)
         figures = {name: described.get(name) for name in ("algorithm", "parameters", "nonzeros")}
-        weighting = Weighting.model_validate(described.get("weighting", {})).label
+        weighting = validated(model / "model.json", described.get("weighting", {}), Weighting).label
         summary = f"{_learner(described)} ({weighting}), {plural(described['nonzeros'], 'nonzero weight')}"
         return Step("train", DONE, summary, figures | {"model": str(model)})
     completed = 0 if increments is None else increments.total

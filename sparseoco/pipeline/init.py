@@ -129,12 +129,15 @@ def codec(source: Source) -> str:
 
 
 def sample_fields(sources: Sequence[Source], names: Sequence[str], options: TextOptions) -> list[FieldSample]:
-    """The fields with these names, in a sample of the records of some files."""
+    """The fields with these names that all files have, in a sample of the records of some files."""
     unread = {"fields": {NONE: {"type": "category"}}, "label_field": f"{NONE}s", "text_field": "text"}
+    sample = Sample(sources, options, SPLIT_BYTES, labelled=False)
+    for index in sample.chosen:
+        if sources[index].format != "jsonl" and (own := field_names(sources[index], options)):
+            names = [name for name in names if name in own]
     changed = unread | {"carried": tuple(names), "max_bad_rows": sys.maxsize}
-    reading = TextOptions.model_validate(options.model_dump() | changed)
+    sample.options = TextOptions.model_validate(options.model_dump() | changed)
     values: dict[str, list[Any]] = {name: [] for name in names}
-    sample = Sample(sources, reading, SPLIT_BYTES, labelled=False)
     for _, documents in sample:
         for name, entries in documents.carried.items():
             values[name] += [_plain(entry) for entry in entries.to_pylist() if entry not in (None, "", [])]
@@ -357,7 +360,7 @@ def _of_records(sources: Sequence[Source]) -> Proposal:
         options = TextOptions.of(ingest)
     names = field_names(sources[0], options)
     fields = sample_fields(sources, names, options)
-    named = _is_header(names) and not any(each.name in each.counts for each in fields)
+    named = bool(fields) and _is_header(names) and not any(each.name in each.counts for each in fields)
     if sources[0].format in DELIMITERS and not named:
         ingest["header"] = False
         options = TextOptions.of(ingest)
@@ -366,6 +369,9 @@ def _of_records(sources: Sequence[Source]) -> Proposal:
     label = _label([each for each in fields if each is not text], path)
     labels = label_kind(label)
     warnings = []
+    if named and len(fields) < len(set(names)):
+        unshared = sorted(set(names) - {each.name for each in fields})
+        warnings.append(f"Not used: {', '.join(map(repr, unshared[:20]))}, which not every file has.")
     if label.is_integer and label.is_unique and labels == "numbers":
         warnings.append(f"Every document has another {label.name}: it may be an id, and no number to predict.")
     split = _split(fields, {text.name, label.name})
@@ -391,7 +397,9 @@ def _of_records(sources: Sequence[Source]) -> Proposal:
 def _is_header(names: Sequence[str]) -> bool:
     """Whether the cells of a first record can be names of columns."""
     distinct = len(set(names)) == len(names)
-    return distinct and all(name.strip() and len(name.split()) <= 4 and not _NUMBER.fullmatch(name) for name in names)
+    return distinct and all(
+        name.strip() and len(name.split()) <= 4 and not _NUMBER.fullmatch(name.strip()) for name in names
+    )
 
 
 def _rank(name: str, names: Sequence[str]) -> int:

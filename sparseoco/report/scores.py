@@ -15,7 +15,7 @@ from sparseoco.report.page import Tile
 from sparseoco.report.predictions import PredictionSet, read_prediction_sets
 from sparseoco.report.results import ModelRecord
 from sparseoco.report.svg import Plot, plot, render_page
-from sparseoco.scoring.distribution import PROBABILITY_BINS, read_distribution
+from sparseoco.scoring.distribution import OTHERS, PROBABILITY_BINS, read_distribution
 from sparseoco.scoring.kept import KeptDescription, read_kept
 from sparseoco.scoring.manifest import ModelEntry, ScoreManifest, read_scores
 from sparseoco.storage.commit import commit_bytes, digest_file, read_validated
@@ -30,7 +30,6 @@ BARS: Final = 64
 """Bars of a histogram, at most."""
 GROUPS: Final = 6
 """Groups of a histogram; of more, the largest, and all others together."""
-OTHERS: Final = "all others"
 
 
 class Histogram(NamedTuple):
@@ -72,8 +71,8 @@ def _groups(values: pa.ChunkedArray, documents: NDArray[np.int64]) -> tuple[list
     encoded = values.fill_null("").combine_chunks().dictionary_encode()
     names, code = encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
     sizes = np.bincount(code, documents, minlength=len(names))
-    order = sorted(range(len(names)), key=lambda k: (-sizes[k], names[k]))
-    shown = order if len(order) <= GROUPS else order[: GROUPS - 1]
+    order = sorted(range(len(names)), key=lambda k: (names[k] == OTHERS, -sizes[k], names[k]))
+    shown = order if len(order) <= GROUPS and OTHERS not in names else order[: GROUPS - 1]
     place = np.full(len(names), len(shown))
     place[shown] = np.arange(len(shown))
     return [names[k] for k in shown] + [OTHERS] * (len(order) > len(shown)), place[code]

@@ -283,6 +283,7 @@ def _marker(shape: str, size: float) -> str:
         return f"m0 -{d}l{d} {short(r * 2.2)}h-{short(r * 2.5)}z"
     if shape == "cross":
         return f"m-{d} 0h{short(r * 2.5)}m-{d} -{d}v{short(r * 2.5)}"
+    assert shape in ("circle", ""), shape
     return f"m-{short(r)} 0a{short(r)} {short(r)} 0 1 0 {short(2 * r)} 0a{short(r)} {short(r)} 0 1 0 -{short(2 * r)} 0z"
 
 

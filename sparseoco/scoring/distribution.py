@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from sparseoco.core.errors import DamagedError
 from sparseoco.scoring.kept import KeptDescription, Ranking, class_ranking
-from sparseoco.scoring.manifest import Listed, ModelEntry, PartEntry, ScoreManifest
+from sparseoco.scoring.manifest import Listed, ModelEntry, PartEntry, PartTable, ScoreManifest
 from sparseoco.scoring.parts import PARTS, column_prefix, over_parts, read_part
 from sparseoco.storage.commit import digest_value
 from sparseoco.storage.locations import Location, location
@@ -125,7 +125,7 @@ def _added(table: pa.Table) -> pa.Table:
 # FOLDER/distribution.parquet
 #
 # model, column  string, the model, and the score in words, such as `probability of spam`
-# source         string, path of the input
+# source         string, path of the input; `all others` for those beyond the `MAX_SOURCES` with the most documents
 # prediction     string, predicted class; of label sets, whether the shown class is predicted; null for numbers
 # label          string, likewise, if documents were scored with their labels; otherwise null
 # lower, upper   float64, bounds of a bin: lower <= score < upper, except that a probability of 1 is in the last bin
@@ -151,6 +151,9 @@ DISTRIBUTION_SCHEMA: Final = pa.schema(
         "kept": pa.int64(),
     }
 )
+MAX_SOURCES: Final = 1000
+OTHERS: Final = "all others"
+"""The name of all other sources: the size of the file does not grow with their number."""
 TOGETHER: Final = 64
 """Counts of tasks that are summed together: all are not in memory."""
 _INPUTS: Final = b"sparseoco"
@@ -242,8 +245,8 @@ def write_distribution(job: TextJob, scores: Listed, kept: KeptDescription | Non
         return
     shown = shown_scores(manifest, kept)
     totals: list[list[BinCounts]] = [[] for _ in shown]
-    sources = scores.sources.table["path"]
-    for found in over_parts(job, scores.parts, "distribution", count_scores, shown, kept, manifest.labelled):
+    parts, sources = _of_largest_sources(scores)
+    for found in over_parts(job, parts, "distribution", count_scores, shown, kept, manifest.labelled):
         for total, counts in zip(totals, found, strict=False):  # nothing is found in parts without documents
             total.append(counts)
             if len(total) == TOGETHER:
@@ -255,6 +258,19 @@ def write_distribution(job: TextJob, scores: Listed, kept: KeptDescription | Non
     ]
     table = pa.concat_tables([DISTRIBUTION_SCHEMA.empty_table(), *tables])
     write_parquet(path, table.replace_schema_metadata({_INPUTS: json.dumps(inputs).encode()}))
+
+
+def _of_largest_sources(scores: Listed) -> tuple[PartTable, pa.Array]:
+    """The parts, by the positions of their sources in an array of names, in which all but the largest are one."""
+    rows = scores.sources.column("rows")
+    chosen = np.sort(np.argsort(-rows, kind="stable")[:MAX_SOURCES])
+    place = np.full(rows.size, chosen.size)
+    place[chosen] = np.arange(chosen.size)
+    names = scores.sources.table["path"].take(pa.array(chosen)).to_pylist()
+    table = scores.parts.table
+    sources = pa.array(place[scores.parts.column("source")], pa.int64())
+    parts = PartTable(table.set_column(table.column_names.index("source"), "source", sources))
+    return parts, pa.array([*names, OTHERS], pa.string())
 
 
 def read_distribution(folder: Location) -> pa.Table:
@@ -299,7 +315,7 @@ def _count(score: ShownScore, table: pa.Table, source: int, kept: NDArray[np.boo
     return count_bins(score.values(table), source, predictions, labels, kept, probability=score.probability)
 
 
-def _described(score: ShownScore, counts: BinCounts, sources: pa.ChunkedArray, *, selected: bool) -> pa.Table:
+def _described(score: ShownScore, counts: BinCounts, sources: pa.Array, *, selected: bool) -> pa.Table:
     """Counts as rows of the file, in the order of sources, classes and bins."""
     table = counts.table.sort_by([(name, "ascending") for name in KEYS])
     lower, upper = bin_bounds(table["bin"].to_numpy(), counts.scale, probability=score.probability)

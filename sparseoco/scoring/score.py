@@ -123,7 +123,7 @@ class _Run(NamedTuple):
             return None
         before = _options(found.manifest.models, found.manifest.options, labelled=found.manifest.labelled)
         now = _options(self.models, self.text.plain(), labelled=self.options.labelled)
-        names = {name for name in now if before[name] != now[name]} - PER_INGEST
+        names = {name for name in before.keys() & now.keys() if before[name] != now[name]} - PER_INGEST
         if not names:
             return found
         if self.options.new_model == "replace":

@@ -298,19 +298,20 @@ class Sample:
         """The share of the text that was read, estimated."""
         if self.is_whole:
             return 1.0
-        sources = sum(self.sources[index].bytes for index in self._chosen) / sum(each.bytes for each in self.sources)
+        sources = sum(self.sources[index].bytes for index in self.chosen) / sum(each.bytes for each in self.sources)
         return min(1.0, sources * self._read / max(sum(self._totals.values()), 1))
 
     @cached_property
-    def _chosen(self) -> list[int]:
+    def chosen(self) -> list[int]:
+        """The positions of the sources that are read."""
         count = len(self.sources) if self.is_whole else min(SAMPLED_SOURCES, len(self.sources))
         return [i * len(self.sources) // count for i in range(count)]
 
     def __iter__(self) -> Iterator[tuple[Split, Documents | CountedDocuments]]:
         counted = 0
-        for index in self._chosen:
+        for index in self.chosen:
             source = self.sources[index]
-            until = time.monotonic() + SAMPLE_SECONDS / len(self._chosen)
+            until = time.monotonic() + SAMPLE_SECONDS / len(self.chosen)
             labelled = self.labelled and source.format not in UNLABELLED
             for split, content in self._splits(index, source):
                 documents = read_split(split, self.options, labelled=labelled, withheld=self.withheld, content=content)

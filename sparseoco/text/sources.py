@@ -1,6 +1,7 @@
 """From inputs to files and folders of documents, with their formats, compressions and versions."""
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence, Set
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
@@ -153,8 +154,13 @@ def with_unique_names(sources: list[Source], earlier: Iterable[str]) -> list[Sou
     return [source._replace(short=next_name(source.absolute)) for source in sources]
 
 
+_OF_SHARDS = re.compile(r"(.*/)?manifest-\d{8}\.json")
+
+
 class FolderSummary:
     """What decides how a folder is read, from one pass over its files in any order.
+
+    Raises `InputError` for shards, which are no text.
 
     Attributes
     ----------
@@ -179,6 +185,11 @@ class FolderSummary:
             self.bytes += file.pin.bytes
             self.modified_ns = max(self.modified_ns, file.pin.modified_ns)
             self.versions.add(version_of(file))
+            if file.name.endswith(".json") and _OF_SHARDS.fullmatch(file.name):
+                raise InputError(
+                    f"{file.path} is of a folder of shards, which are no text: name the text that they were made from.",
+                    code="unknown-format",
+                )
             form = _format_of_name(file.path)
             if form not in (None, "lines"):
                 self.table = _earlier(file, self.table)

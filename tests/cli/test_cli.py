@@ -4,6 +4,7 @@ import inspect
 import io
 import json
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -109,6 +110,24 @@ def test_step_by_step(
 def test_an_error_in_standard_input_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b'{"text": "a", "label": "x"}\n{bad\n')))
     assert "standard input, line 2" in cli("ingest", "-", "--out", tmp_path / "store", code=2).err
+
+
+def test_standard_input_must_not_change_while_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
+) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"text": "a", "label": "x"}\n' * 2)
+    with path.open() as file, path.open("ab") as writer:
+        monkeypatch.setattr(sys, "stdin", file)
+        copy = shutil.copyfileobj
+
+        def growing(*files: Any) -> None:
+            copy(*files)
+            writer.write(b"more")
+            writer.flush()
+
+        monkeypatch.setattr("sparseoco.cli.summaries.shutil.copyfileobj", growing)
+        assert "changed while it was read" in cli("ingest", "-", "--out", tmp_path / "store", code=2).err
 
 
 def test_training_continues_from_a_model_with_new_text(tmp_path: Path, cli: Cli) -> None:

@@ -249,6 +249,26 @@ def test_an_existing_file_is_replaced_only_on_request(tmp_path: Path, cli: Cli) 
     load_run_file(file)
 
 
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_fields_that_not_every_file_has_are_told(tmp_path: Path, cli: Cli, form: str) -> None:
+    (tmp_path / "in").mkdir()
+    write(tmp_path / "in" / f"a.{form}", records(author=lambda k: f"a{k % 9}"))
+    write(tmp_path / "in" / f"b.{form}", [dict(reversed(row.items())) for row in records(votes=lambda k: k % 5)])
+    run, text, out = propose(cli, tmp_path / "in")
+    assert (run.ingest.text_field, run.ingest.label_field) == ("text", "label")
+    assert "Not used: 'author', which not every file has." in out
+    assert '"author"' not in text
+    run_ingest(run)
+
+
+def test_files_without_a_header(tmp_path: Path, cli: Cli) -> None:
+    (tmp_path / "in").mkdir()
+    for name, rows in (("a", PLAIN[:20]), ("b", PLAIN[21:])):
+        write(tmp_path / "in" / f"{name}.csv", rows)
+    run, _, _ = propose(cli, tmp_path / "in")
+    assert {key: attrgetter(key)(run) for key in NUMBERED} == NUMBERED
+
+
 @pytest.mark.slow
 def test_a_run_of_several_labels_in_csv(tmp_path: Path, cli: Cli) -> None:
     propose(cli, write(tmp_path / "a.csv", records(label=lambda k: ["a,b", "a", "b"][k % 3])))

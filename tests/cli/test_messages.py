@@ -109,7 +109,10 @@ def test_misspelled_commands_and_names(arguments: str, value: str, cli: Cli) -> 
 def test_models_stores_and_folds(tmp_path: Path, cli: Cli) -> None:
     reviews, run = write_reviews(tmp_path / "reviews.jsonl", rows=60), tmp_path / "run"
     assert "1 shard\n" in cli("ingest", reviews, "--out", run / "shards").out
-    cli("train", run / "shards", "--out", run / "model")
+    for _ in range(2):
+        assert "replaced" not in cli("train", run / "shards", "--out", run / "model").err
+    error = cli("train", run / "shards", "--out", run / "model", "--set", "eta=0.1").err
+    assert "model of other settings, which is replaced: adagrad eta=0.3" in error
     (tmp_path / "lines.txt").write_text("wave boat\n")
     cli("ingest", tmp_path / "lines.txt", "--out", tmp_path / "unlabelled", "--min-df", 1)
     for arguments, value in (

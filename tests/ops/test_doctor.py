@@ -3,16 +3,17 @@ import json
 from pathlib import Path
 from unittest.mock import Mock
 
+import numpy as np
 import pytest
 from distributed import LocalCluster
 
-from sparseoco.core.errors import StorageError
+from sparseoco.core.errors import InputError, StorageError
 from sparseoco.execution import clusters as connect
 from sparseoco.ops import checks as machine
 from sparseoco.ops import doctor as doctor_run
 from sparseoco.ops.doctor import Finding, examine
 from sparseoco.pipeline.nightly.history import TABLES, add_increment
-from sparseoco.pipeline.run_file import load_run_file
+from sparseoco.pipeline.run_file import load_run_file, name_keys
 from sparseoco.pipeline.steps import run_ingest
 from sparseoco.search import packing
 from sparseoco.storage.locks import exclusive_lock
@@ -283,3 +284,30 @@ def test_doctor_refuses_what_run_refuses_with_the_same_sentence(tmp_path: Path, 
     refused = cli("run", tmp_path / "a.toml", code=2).err.splitlines()[-1]
     assert [f"sparseoco: {finding['message']} [{finding['code']}]" for finding in found] == [refused]
     assert found[0]["code"] == code
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_doctor_accepts_is_ingested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    rows = records()[: random.integers(2, 80)]
+    odd = [("label", None), ("label", 0.5), ("label", ""), ("label", "x" * 9), ("text", None), ("id", "r0"), ("id", 3)]
+    for number in random.integers(0, len(rows), random.integers(0, 3)).tolist():
+        name, value = odd[random.integers(len(odd))]
+        rows[number][name] = value
+    lines = as_jsonl(rows).splitlines(keepends=True)
+    for number in random.integers(0, len(lines), random.integers(0, 2)).tolist():
+        lines[number] = [b"no JSON\n", b"[]\n", lines[number].replace(b"good", LATIN), b"\n"][random.integers(4)]
+    (tmp_path / "a.jsonl").write_bytes(b"".join(lines))
+    options = ["max_bad_rows = 3", "duplicates = 'first'", "encoding_errors = 'replace'", "min_df = 1", "max_df = 40"]
+    chosen = [options[k] for k in range(len(options)) if random.random() < 0.4]
+    file = tmp_path / "a.toml"
+    file.write_text("\n".join(["[ingest]", 'inputs = ["a.jsonl"]', *chosen]))
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    found = [(finding.code, finding.message) for finding in examine(file) if finding.subject == "inputs"]
+    found = [(code, message) for code, message in found if code]
+    run, refused = load_run_file(file), list[tuple[str, str]]()
+    try:
+        run_ingest(run)
+    except InputError as error:
+        refused = [(error.code, name_keys(str(error)))]
+    assert found == refused

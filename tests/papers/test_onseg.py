@@ -223,6 +223,10 @@ def test_gradient_descent_comes_near_the_best_fixed_point(out: Path) -> None:
         ("nyse_o", lambda text: re.sub(r"(?m),.*$", "", text), "too-small"),
         ("nyse_o", lambda text: "".join(text.splitlines(keepends=True)[:2]), "too-small"),
         ("shanghai", lambda text: text.replace("\n", ",1\n", 5), "invalid-table"),
+        *(
+            ("nyse_o", lambda text, cell=cell: re.sub("(?m)^[0-9.]+", cell, text), "invalid-table")
+            for cell in ("x", "0", "-1", "inf")
+        ),
     ],
 )
 def test_files_that_are_not_those_of_the_paper(

@@ -152,6 +152,13 @@ def test_equal_to_a_loop_over_all_documents(name: str, folder: Path, tmp_path: P
                 assert 0 < sum(expected_kept.values()) < len(sources)
 
 
+def test_the_largest_sources_have_their_names(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_SOURCES", 1)
+    found = distributed(folder, "three", tmp_path / "out").group_by("source").aggregate([("documents", "sum")])
+    sizes = dict(zip(found["source"].to_pylist(), found["documents_sum"].to_pylist(), strict=True))
+    assert sizes == {str(folder / "three" / "b.jsonl"): 130, module.OTHERS: 110}
+
+
 @pytest.mark.parametrize("name", ["two, the other class", "sets, a class", "margins, another model"])
 def test_any_division_into_parts_gives_the_same_table(
     name: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

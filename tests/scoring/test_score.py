@@ -173,6 +173,8 @@ def test_another_model(folder: Path, tmp_path: Path) -> None:
     scored(folder, ["a.jsonl"], tmp_path / "out")
     with raises_code("options-changed", "(models)"):
         scored(folder, ["a.jsonl"], tmp_path / "out", model="counts")
+    with raises_code("options-changed", "labelled)"):
+        scored(folder, ["a.jsonl"], tmp_path / "out", labelled=True)
     before = set(folder_bytes(tmp_path / "out"))
     scored(folder, ["a.jsonl"], tmp_path / "out", model="counts", new_model="replace")
     scored(folder, ["a.jsonl"], tmp_path / "new", model="counts")

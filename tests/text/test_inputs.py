@@ -52,6 +52,15 @@ def test_bytes_after_gzip_stream(tmp_path: Path, more: bytes) -> None:
     ingest_bytes(tmp_path, "b.jsonl.gz", gzip.compress(jsonl(["ab"])) + bytes(700), out="padded")
 
 
+@pytest.mark.parametrize("name", ["out", "run"])
+def test_shards_are_no_text(tmp_path: Path, name: str) -> None:
+    ingest_bytes(tmp_path, "a.jsonl", jsonl(["ab", "cd"]))
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "shards").symlink_to(tmp_path / "out")
+    with raises_code("unknown-format", "of a folder of shards", "name the text"):
+        find_sources([str(tmp_path / name)], TextOptions())
+
+
 # Names of files and documents
 
 

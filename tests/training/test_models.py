@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from scipy.sparse import csr_matrix
 from scipy.special import expit
 from sklearn.feature_extraction.text import TfidfTransformer
@@ -24,12 +22,10 @@ from sparseoco.pipeline import steps
 from sparseoco.storage.commit import commit_json, digest_file, read_json
 from sparseoco.storage.tables import write_parquet
 from sparseoco.store.shards import Store, read_shards
-from sparseoco.store.terms import TermWeights, term_weights
+from sparseoco.store.terms import term_weights
 from sparseoco.store.weighting import Weighting
-from sparseoco.text.encoding import HashIndex
 from sparseoco.text.options import TextOptions
-from sparseoco.text.readers import count_texts
-from sparseoco.training.models import ModelFeatures, amend_model, write_model
+from sparseoco.training.models import amend_model, write_model
 from tests.support.commands import call
 from tests.support.errors import raises_code
 from tests.support.ingests import ingest_bytes, jsonl, random_texts
@@ -300,45 +296,3 @@ def test_a_model_of_selected_features_needs_only_these(stores: tuple[Path, csr_m
     expected = np.divide(selected, sizes, out=np.zeros_like(selected), where=sizes > 0)
     own = np.isin(used, second.feature_ids)
     np.testing.assert_allclose(second.values(TEXTS).toarray(), expected[:, own], rtol=1e-12, atol=1e-15)
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Margins of texts with hashed features have the same bits as those of their rows of counts.
-
-
-LONG = "incomprehensibilities"  # two of them have more than the 32 bytes that XXH64 reads at once
-known = st.sampled_from(["ab", "abc", "b", "été", LONG, LONG[:16], "日本", "日"])
-words = st.one_of(known, st.text("abé ", max_size=6))
-texts = st.lists(st.lists(words, max_size=40).map(" ".join), min_size=1, max_size=5)
-tokenizers = st.fixed_dictionaries(
-    {
-        "ngram_range": st.sampled_from([(1, 1), (1, 2), (2, 2), (2, 4), (5, 6)]),
-        "analyzer": st.sampled_from(["word", "char", "char_wb"]),
-        "hash_bits": st.sampled_from([4, 5, 11, 22, 31, 32, 33, 48]),
-    }
-)
-weightings = st.builds(
-    Weighting, tf=st.sampled_from(["count", "binary", "log"]), idf=st.booleans(), norm=st.sampled_from(["none", "l2"])
-)
-
-
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
-@given(texts, tokenizers, weightings, st.booleans(), st.integers(1, 3), st.integers(0, 2**32 - 1))
-def test_hashed_margins(
-    documents: list[str], tokenizer: dict[str, Any], weighting: Weighting, counts_others: bool, outputs: int, seed: int
-) -> None:
-    rng, options = np.random.default_rng(seed), TextOptions.of(tokenizer)
-    bits = tokenizer["hash_bits"]
-    none = np.empty(0, np.int64)
-    hashes = count_texts(documents, HashIndex(none, bits, counts_others=True), options)[1]
-    chosen = rng.random(hashes.size) < rng.choice([0.0, 0.5, 1.0])
-    ids = np.union1d(hashes[chosen], rng.integers(0, 1 << bits, rng.integers(0, 40))).astype(np.int64)
-    features = ModelFeatures(
-        HashIndex(ids, bits, counts_others),
-        TermWeights(weighting, rng.uniform(1, 9, ids.size + 1)),
-        ids if counts_others else None,
-        np.append(rng.integers(-1, 5, ids.size), -1).astype(np.int32),
-        rng.normal(size=(5, outputs)),
-    )
-    expected = features.margins(count_texts(documents, features.counted, options))
-    assert features.text_margins(documents, options).tobytes() == expected.tobytes()

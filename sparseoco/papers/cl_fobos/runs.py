@@ -32,7 +32,6 @@ REPETITIONS: Final = 10
 SEARCHED: Final = 5
 """Data sets, the first, by whose R̄(T) α₀ is chosen, and on which other features are tried; results are of all."""
 DOMAIN: Final = "books"
-EXAMPLES: Final = 4465
 FEATURES: Final = 332_440
 
 OWN: Final = "most_frequent"

@@ -405,6 +405,8 @@ class PanelSource(NamedTuple):
     dates: bool = False
 
 
+MISSING: Final = ("", "?", "NA", "N/A", "NaN", "nan", "null")
+"""Cells without a price."""
 PANELS: Final = tuple(PanelSource(**row) for row in _FILE["panels"])
 
 
@@ -426,7 +428,17 @@ class Panel(NamedTuple):
 def read_panel(source: PanelSource, path: Path) -> Panel:
     """The returns of the stocks with a price in every row. Raises `InputError` if the file is invalid."""
     cells = _numbers(path, header=True)[:, int(source.dates) :]
-    complete = (cells > 0).all(axis=0)
+    missing = np.isnan(cells)
+    if missing.any():  # or a word
+        texts = np.genfromtxt(path, str, delimiter=",", skip_header=1, encoding="utf-8", ndmin=2, autostrip=True)
+        missing &= np.isin(texts[:, int(source.dates) :], MISSING)
+    invalid = ~(missing | ((cells > 0) & np.isfinite(cells)))
+    if invalid.any():
+        row, column = np.argwhere(invalid)[0] + 1
+        raise InputError(
+            f"{path}, row {row}, stock {column}: a price must be a number greater than 0.", code="invalid-table"
+        )
+    complete = ~missing.any(axis=0)
     prices = cells[:, complete]
     if source.from_one:
         prices = np.vstack([np.ones(prices.shape[1]), prices])

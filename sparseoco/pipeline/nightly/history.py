@@ -10,13 +10,14 @@ from contextlib import suppress
 from typing import NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sparseoco.core.errors import DamagedError, StorageError
 from sparseoco.pipeline.nightly.evaluation import Comparison
 from sparseoco.search.selection import choose
 from sparseoco.storage.commit import commit_json, read_json, remove_file, remove_folder
 from sparseoco.storage.locations import Location
-from sparseoco.storage.tables import Row, read_parquet_file, write_result_table
+from sparseoco.storage.tables import Row, read_parquet_file, write_parquet, write_result_table
 from sparseoco.store.weighting import Weighting
 from sparseoco.training.metric_names import METRICS
 from sparseoco.training.models import PROMOTED
@@ -129,12 +130,18 @@ TABLES = {
 }
 
 
-def read_history(run: Location, name: str) -> list[Row]:
+def read_history(run: Location, name: str, first: int = 1) -> list[Row]:
     """The rows of one of `TABLES`, of history-rollbacks or history-quarantine, in order of increments; none if there
-    is no file.
+    is no file. With `first`, those of increments from this one on.
 
     Raises `StorageError` for a file that cannot be read.
     """
+    table = _read_table(run, name)
+    rows: list[Row] = (table if first == 1 else table.filter(pc.field("increment") >= first)).to_pylist()
+    return rows
+
+
+def _read_table(run: Location, name: str) -> pa.Table:
     path = run / f"{name}.parquet"
     schema = (TABLES | {"history-rollbacks": ROLLBACKS, "history-quarantine": QUARANTINE})[name]
     try:
@@ -142,13 +149,12 @@ def read_history(run: Location, name: str) -> list[Row]:
     except DamagedError as error:
         if error.code != "missing-file":  # any other error is raised: the file would be overwritten
             raise
-        return []
+        return schema.empty_table()
     if table.schema.names != schema.names:
         raise DamagedError(
             f"{path} was written by another version of sparseoco: use a new run folder.", code="format-version"
         )
-    rows: list[Row] = table.to_pylist()
-    return rows
+    return table.cast(schema)  # Parquet has no seconds
 
 
 def add_increment(run: Location, increment: int, rows: Mapping[str, Sequence[Row]]) -> None:
@@ -158,9 +164,9 @@ def add_increment(run: Location, increment: int, rows: Mapping[str, Sequence[Row
 
     Raises `StorageError` if a table lacks an earlier increment.
     """
-    earlier = {name: [row for row in read_history(run, name) if row["increment"] < increment] for name in TABLES}
+    earlier = {name: _read_table(run, name).filter(pc.field("increment") < increment) for name in TABLES}
     for name, found in earlier.items():
-        missing = sorted(set(range(1, increment)) - {row["increment"] for row in found})
+        missing = sorted(set(range(1, increment)) - set(found["increment"].to_pylist()))
         if missing and (rows[name] or name != "history-classes"):
             raise StorageError(
                 f"{run / name}.parquet lacks {len(missing):,} of {increment - 1:,} increments, the first of them "
@@ -169,7 +175,8 @@ def add_increment(run: Location, increment: int, rows: Mapping[str, Sequence[Row
             )
     for name, schema in TABLES.items():
         added = [{"increment": increment} | row for row in rows[name]]
-        write_result_table(run / f"{name}.parquet", [*earlier[name], *added], schema)
+        table = pa.concat_tables([earlier[name], pa.Table.from_pylist(added, schema=schema)])
+        write_parquet(run / f"{name}.parquet", table.combine_chunks())
 
 
 def promoted(history: Sequence[Row]) -> list[int]:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from sparseoco.core.formatting import NONE, PERCENT, integer, metric_name, parameters, percent, plural
 from sparseoco.learners import without_defaults
-from sparseoco.pipeline.nightly.history import TABLES, Deployed, find_deployed, left_out, read_history
+from sparseoco.pipeline.nightly.history import Deployed, find_deployed, left_out, read_history
 from sparseoco.report.charts import (
     COLOURS,
     MARKERS,
@@ -49,12 +49,18 @@ def write_nightly_page(run: Location, name: str) -> Location:
     Raises `StorageError` if a file cannot be read or written.
     """
     page = run / PAGE
-    names = [name for name in TABLES if name != "history"]
-    tables = ["history", *names, "history-rollbacks", "history-quarantine"]
-    text = render_nightly(name, *(read_history(run, table) for table in tables)).encode()
+    history = read_history(run, "history")
+    configurations = read_history(run, "history-configurations", first=len(history))
+    classes = read_history(run, "history-classes", first=_first_shown(history))
+    others = (read_history(run, table) for table in ("history-timings", "history-rollbacks", "history-quarantine"))
+    text = render_nightly(name, history, configurations, classes, *others).encode()
     if not page.exists() or page.read_bytes() != text:
         commit_bytes(page, text)
     return page
+
+
+def _first_shown(history: Sequence[Row]) -> int:
+    return max(1, len(history) + 1 - SHOWN)
 
 
 def render_nightly(
@@ -71,7 +77,7 @@ def render_nightly(
     Rows of other tables beyond `history`, left by a killed run, are ignored.
     """
     deployed = find_deployed(history, rollbacks)
-    total, first = len(history), max(1, len(history) + 1 - SHOWN)
+    total, first = len(history), _first_shown(history)
     shown, known = history[first - 1 :], [row for row in classes if first <= row["increment"] <= total]
     last = [row for row in configurations if row["increment"] == total]
     figures = {
@@ -118,7 +124,7 @@ def errors_figure(history: Sequence[Row]) -> Chart:
     series = [
         line("candidate (progressive)", points("error"), COLOURS[0], marker="circle", size=3.0),
         line("deployed model", points("deployed_error"), COLOURS[1], dash="dash", marker="square", size=3.0),
-        line("promoted", points("error", promoted=True), COLOURS[0], dash="", marker="star", size=6.0),
+        line("promoted", points("error", promoted=True), COLOURS[0], dash="", marker="diamond", size=6.0),
     ]
     x_axis = integer_axis("increment", [row["increment"] for row in history])
     return Chart(x_axis, linear_axis("error rate, %", values_y(series)), series)
@@ -143,7 +149,7 @@ def difference_figure(history: Sequence[Row]) -> Chart | None:
     series = []
     for title, colour, marker, promoted in (
         ("not promoted", COLOURS[1], "square", False),
-        ("promoted", COLOURS[0], "star", True),
+        ("promoted", COLOURS[0], "diamond", True),
     ):
         if own := [row for row in rows if row["promoted"] == promoted]:
             labels = [f"increment {row['increment']}: {difference_text(row)}\n{row['reason']}" for row in own]

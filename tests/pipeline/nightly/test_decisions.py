@@ -32,7 +32,7 @@ from sparseoco.storage.commit import commit_json, read_json
 from sparseoco.storage.locks import exclusive_lock
 from sparseoco.training.models import Model
 from tests.support.commands import Cli
-from tests.support.damage import stopped_at
+from tests.support.damage import failing_commit, stopped_at
 from tests.support.errors import raises_code
 from tests.support.nightly_runs import arrive, contents, copy_of, nights, prepare, rows_of
 
@@ -433,14 +433,30 @@ def test_a_run_keeps_the_models_that_its_file_says(run: RunFile) -> None:
         return sorted(int(path.name) for path in (run.out / "models").iterdir())
 
     roll_back(run, 1)
-    (run.out / "models" / "00000003").mkdir()  # left by a run that was killed
-    for keep, increment, kept in ((None, 4, [1, 2, 4]), (1, 5, [5]), (2, 6, [5, 6])):
+    (run.out / "models" / "00000003").mkdir()  # left by a run that was killed: `clean` removes it
+    for keep, increment, kept in ((None, 4, [1, 2, 3, 4]), (1, 5, [5]), (2, 6, [5, 6])):
         run = run.model_copy(update={"nightly": run.nightly.model_copy(update={"keep_models": keep})})
         arrive(run.out.parent, increment, to="later")
         assert run_nightly(run).increments[0]["promoted"]
         assert models() == kept
     with raises_code("missing-model", "increment 2 is missing", kind=StorageError):
         roll_back(run, 2)
+
+
+@pytest.mark.parametrize("at", range(1, 7))
+def test_a_full_disk_between_two_writes(run: RunFile, monkeypatch: pytest.MonkeyPatch, at: int) -> None:
+    """At every sync of the three files: the same command again leaves what an undisturbed one does."""
+    monkeypatch.setattr(
+        "sparseoco.pipeline.nightly.history._now", lambda: read_history(run.out, "history-timings")[0]["ended"]
+    )
+    copy = run.model_copy(update={"out": run.out.parent / "whole"})
+    shutil.copytree(str(run.out), str(copy.out))
+    roll_back(copy, 1)
+    with failing_commit(at), raises_code("disk-full", kind=StorageError):
+        roll_back(run, 1)
+    roll_back(run, 1)
+    assert contents(run.out) == contents(copy.out)
+    assert (run.out / "nightly.html").read_bytes() == (copy.out / "nightly.html").read_bytes()
 
 
 @pytest.mark.parametrize("left", [b"", b"[]", None])
