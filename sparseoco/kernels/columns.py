@@ -84,8 +84,6 @@ class Scratch(NamedTuple):
     """Empty for rules that do not need the loss."""
     row_losses: np.ndarray
     """(configurations,) float64: the losses of a row."""
-    response: np.ndarray
-    """(3, columns) float64: the margins, slopes and losses, as `responses.respond_row` takes them."""
     sq_slopes: np.ndarray
     """Σ_k (dℓ/dz_k)² of the column's problem; empty for rules that do not need the loss."""
     state_sums: np.ndarray
@@ -229,8 +227,8 @@ class ColumnBlock(ABC):
         Returns the margins (rows, width), padding included.
         """
         failed = np.zeros(len(loss_sum), np.int64)
-        z, loss = self.margins(rows), row_loss(self.loss, self.response)
-        EVALUATE(z.astype(np.float64, copy=False), by_row(labels), loss, self.outputs, failed, loss_sum, error_count)
+        z, loss = self.margins(rows), row_loss(self.loss, self.response, self.dtype.name)
+        EVALUATE(z, by_row(labels), loss, self.outputs, failed, loss_sum, error_count)
         loss_sum[failed > 0] = np.nan
         return z
 

@@ -200,7 +200,7 @@ class DenseColumns(ColumnBlock):
             _in_float64(rows),
             by_row(labels),
             np.ones(len(labels)) if weights is None else weights,
-            row_loss(self.loss, self.response),
+            row_loss(self.loss, self.response, "float64"),
             self.outputs,
             int(self.clock[0]),
             DenseState(self.points, self.memories, self.numbers),

@@ -14,12 +14,12 @@ from sparseoco.learners.losses import Loss
 # ----------------------------------------------------------------------------------------------------------------------
 # Losses, errors and slopes from the margins of a row, per configuration.
 #
-# ``respond(response, bound, z, u, losses, outputs, label, t, diverged, loss_sum, error_count)`` reads the margins `z`
-# of one row, ``z[q·outputs : (q + 1)·outputs]`` for configuration q, writes the slopes dℓ/dz to the same positions of
-# `u`, and adds each configuration's loss and error to its sums; z, u and losses are float64. The predicted class is the
-# second of two classes if z > 0; with more classes that of the largest margin, the first on ties. `losses`, unless
-# empty, receives the loss of every column's problem: of its own margin, or of all classes for a joint loss. `label` is
-# the row of the labels: one number, or one per class for sets of classes.
+# ``respond(bound, z, u, losses, outputs, label, t, diverged, loss_sum, error_count)`` reads the margins `z` of one row,
+# ``z[q·outputs : (q + 1)·outputs]`` for configuration q, writes the slopes dℓ/dz to the same positions of `u`, and adds
+# each configuration's loss and error to its sums. The predicted class is the second of two classes if z > 0; with more
+# classes that of the largest margin, the first on ties. `losses`, unless empty, receives the loss of every column's
+# problem: of its own margin, or of all classes for a joint loss. `label` is the row of the labels: one number, or one
+# per class for sets of classes.
 #
 # A configuration diverges if a margin is not finite or exceeds `bound`: the round `t` is recorded, and from then on its
 # slopes and losses are 0 and its sums do not change. The code for one margin per configuration has no branches, so that
@@ -38,8 +38,6 @@ class RowLoss(NamedTuple):
 
     respond: Any
     """The address of machine code; without compilation the function itself."""
-    response: int
-    """A position in `RESPONSES`."""
     bound: float
     """A configuration has diverged once a |margin| exceeds this."""
     columns: int
@@ -52,7 +50,7 @@ def one_margin(value, slope, response, bound, z, u, losses, label, t, diverged, 
     classes = response != REGRESSION
     y = (1.0 if label[0] == 1.0 else -1.0) if classes else label[0]
     for q in range(diverged.shape[0]):
-        margin = z[q]
+        margin = float(z[q])
         fine = (diverged[q] == 0) & (abs(margin) <= bound)
         diverged[q] = t if (diverged[q] == 0) & (not fine) else diverged[q]
         u[q] = slope(margin, y) if fine else 0.0
@@ -60,7 +58,7 @@ def one_margin(value, slope, response, bound, z, u, losses, label, t, diverged, 
         wrong = classes & ((margin > 0.0) != (y > 0.0))
         error_count[q] += 1 if fine & wrong else 0
     for q in range(min(losses.shape[0], diverged.shape[0])):  # apart, so that the other loop vectorises
-        losses[q] = value(z[q], y) if diverged[q] == 0 else 0.0
+        losses[q] = value(float(z[q]), y) if diverged[q] == 0 else 0.0
 
 
 @register_jitable(forceinline=True)
@@ -88,14 +86,15 @@ def each_class(value, slope, response, bound, z, u, losses, outputs, label, t, d
         for c in range(first, first + outputs):
             positive = label[c - first] == 1.0 if sets else label[0] == c - first
             y = 1.0 if positive else -1.0
-            u[c] = slope(z[c], y)
-            own = value(z[c], y)
+            margin = float(z[c])
+            u[c] = slope(margin, y)
+            own = value(margin, y)
             if losses.shape[0] > 0:
                 losses[c] = own
             loss += own
-            fine = fine & (abs(z[c]) <= bound)
+            fine = fine & (abs(margin) <= bound)
             best = c if z[c] > z[best] else best
-            differs = differs | ((z[c] > 0.0) != positive)
+            differs = differs | ((margin > 0.0) != positive)
         if fine:
             loss_sum[q] += loss
             error_count[q] += 1 if (differs if sets else best - first != label[0]) else 0
@@ -112,7 +111,7 @@ def joint(value, bound, z, u, losses, outputs, label, t, diverged, loss_sum, err
         best = first
         fine = diverged[q] == 0
         for c in range(first, first + outputs):
-            fine = fine & (abs(z[c]) <= bound)
+            fine = fine & (abs(float(z[c])) <= bound)
             best = c if z[c] > z[best] else best
         if fine:
             loss = value(z, u, first, first + outputs, truth)
@@ -126,10 +125,10 @@ def joint(value, bound, z, u, losses, outputs, label, t, diverged, loss_sum, err
 
 
 @intrinsic
-def _call(typing_context, respond, response, bound, z, u, losses, outputs, label, t, diverged, loss_sum, error_count):
+def _call(typing_context, respond, bound, z, u, losses, outputs, label, t, diverged, loss_sum, error_count):
     """Call the machine code of `row_loss` at an address."""
     arrays = (z, u, losses, label, diverged, loss_sum, error_count)
-    kinds = [types.float64] * 4 + [types.int64, types.float64, types.int64]
+    kinds = [z.dtype] * 3 + [types.float64, types.int64, types.float64, types.int64]
     if [array.dtype for array in arrays] != kinds or not all(array.layout == "C" for array in arrays):
         return None
 
@@ -139,7 +138,7 @@ def _call(typing_context, respond, response, bound, z, u, losses, outputs, label
         builder.call(builder.inttoptr(address, kind.as_pointer()), passed)
         return context.get_dummy_value()
 
-    before = types.int64, types.int64, types.float64, z, u, losses, types.int64, label, types.int64
+    before = types.int64, types.float64, z, u, losses, types.int64, label, types.int64
     return types.void(*before, diverged, loss_sum, error_count), generate
 
 
@@ -153,34 +152,31 @@ _respond = _call_uncompiled if config.DISABLE_JIT else _call
 @register_jitable(forceinline=True)
 def respond_row(loss, z, u, losses, outputs, label, t, diverged, loss_sum, error_count):
     """``respond`` of a `RowLoss`."""
-    _respond(
-        *(loss.respond, loss.response, loss.bound, z, u, losses, outputs),
-        *(label, t, diverged, loss_sum, error_count),
-    )
+    _respond(loss.respond, loss.bound, z, u, losses, outputs, label, t, diverged, loss_sum, error_count)
+
+
+def row_loss(loss: Loss, response: str, dtype: str, columns: int = 1) -> RowLoss:
+    """The `RowLoss` of a loss and a response of `RESPONSES` for margins of `dtype`."""
+    return RowLoss(_respond_of(loss, RESPONSES.index(response), dtype), loss.bound, columns)
 
 
 @lru_cache(maxsize=64)
-def row_loss(loss: Loss, response: str, columns: int = 1) -> RowLoss:
-    """The `RowLoss` of a loss and a response of `RESPONSES`: one function for all responses of a loss."""
-    return RowLoss(_respond_of(loss), RESPONSES.index(response), loss.bound, columns)
-
-
-@lru_cache(maxsize=64)
-def _respond_of(loss: Loss) -> Any:
+def _respond_of(loss: Loss, response: int, dtype: str) -> Any:
     value, slope = loss.value, loss.slope
 
-    def respond_jointly(response, bound, z, u, losses, outputs, label, t, diverged, loss_sum, error_count):
+    def respond(bound, z, u, losses, outputs, label, t, diverged, loss_sum, error_count):
+        one_margin(value, slope, response, bound, z, u, losses, label, t, diverged, loss_sum, error_count)
+
+    def respond_each(bound, z, u, losses, outputs, label, t, diverged, loss_sum, error_count):
+        each_class(value, slope, response, bound, z, u, losses, outputs, label, t, diverged, loss_sum, error_count)
+
+    def respond_jointly(bound, z, u, losses, outputs, label, t, diverged, loss_sum, error_count):
         joint(value, bound, z, u, losses, outputs, label, t, diverged, loss_sum, error_count)
 
-    def respond(response, bound, z, u, losses, outputs, label, t, diverged, loss_sum, error_count):
-        if response >= ONE_VS_REST:
-            each_class(value, slope, response, bound, z, u, losses, outputs, label, t, diverged, loss_sum, error_count)
-        else:
-            one_margin(value, slope, response, bound, z, u, losses, label, t, diverged, loss_sum, error_count)
-
-    function = respond if slope is not None else respond_jointly
+    function = respond_jointly if slope is None else respond_each if response >= ONE_VS_REST else respond
     if config.DISABLE_JIT:
         return function
-    number, numbers, counts = types.int64, types.float64[::1], types.int64[::1]
-    arguments = number, types.float64, numbers, numbers, numbers, number, numbers, number, counts, numbers, counts
-    return compiled_address(function, [loss.name], arguments)
+    number, labels, counts = types.int64, types.float64[::1], types.int64[::1]
+    margins = getattr(types, dtype)[::1]
+    arguments = types.float64, margins, margins, margins, number, labels, number, counts, types.float64[::1], counts
+    return compiled_address(function, [loss.name, RESPONSES[response], dtype], arguments)

@@ -424,8 +424,6 @@ def build_learn(rule, *, tracked, grouped, fixed):
         f = functions()
         scalars, z, u = scratch.scalars, scratch.margins, scratch.slopes
         losses, row_losses = scratch.losses, scratch.row_losses
-        margins, slopes = scratch.response[0], scratch.response[1]
-        row_column_losses = scratch.response[2][: losses.shape[0]]
         parts = scalars.shape[0]
         diverged, error_count = progress.diverged, progress.error_count
         width = columns_of(fixed, z.shape[0])
@@ -451,15 +449,7 @@ def build_learn(rule, *, tracked, grouped, fixed):
             t = int(clock.rounds) + 1
             for q in range(row_losses.shape[0]):
                 row_losses[q] = 0.0
-            for c in range(width):
-                margins[c] = z[c]
-            respond_row(
-                loss, margins, slopes, row_column_losses, outputs, labels[i], t, diverged, row_losses, error_count
-            )
-            for c in range(width):
-                u[c] = slopes[c]
-            for c in range(losses.shape[0]):
-                losses[c] = row_column_losses[c]
+            respond_row(loss, z, u, losses, outputs, labels[i], t, diverged, row_losses, error_count)
             weigh(weight, scale_slopes, row_losses, u, progress.loss_sum, progress.surplus)
             if needs_loss:
                 sq_slopes(u, loss.columns, scratch.sq_slopes)
@@ -533,12 +523,12 @@ def build_materialize(rule, *, grouped):
 
 
 def evaluate(z, labels, loss, outputs, failed, loss_sum, error_count):
-    """Add the losses and errors of rows with given margins, float64, row by row.
+    """Add the losses and errors of rows with given margins, row by row.
 
     `failed` is set for configurations with a margin that is not finite.
     """
-    unbounded = RowLoss(loss.respond, loss.response, LARGEST, loss.columns)
-    u = np.zeros(z.shape[1])
+    unbounded = RowLoss(loss.respond, LARGEST, loss.columns)
+    u = np.zeros(z.shape[1], z.dtype)
     for i in range(labels.shape[0]):
         respond_row(unbounded, z[i], u, u[:0], outputs, labels[i], 1, failed, loss_sum, error_count)
 

@@ -123,7 +123,6 @@ class Columns(ColumnBlock):
             slopes=np.zeros(self.width, self.dtype),
             losses=np.zeros(loss_width, self.dtype),
             row_losses=np.zeros(len(self.loss_sum)),
-            response=np.zeros((3, self.width)),
             sq_slopes=np.zeros(loss_width, self.dtype),
             state_sums=np.zeros(self.width if self.rule.row_term else 0, self.dtype),
         )
@@ -132,7 +131,7 @@ class Columns(ColumnBlock):
         flags = {"grouped": self.penalty.grouped, "tracked": self.refresh_interval > 0.0}
         learn = learn_kernel(self._compiled_rule, self.dtype.name, fixed=fixed, **flags)
         shared = self.loss.joint or self.penalty.grouped
-        loss = row_loss(self.loss, self.response, self.outputs if shared else 1)
+        loss = row_loss(self.loss, self.response, self.dtype.name, self.outputs if shared else 1)
         self._current_weights = None
         self.clock[:] = learn(
             rows, labels, weights, loss, self.outputs, self._state(), self.progress, scratch, margins_out

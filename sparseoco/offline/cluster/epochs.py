@@ -525,7 +525,7 @@ def _evaluate_leaves(task: EpochTask, weights_file: Location, bounds: list[tuple
     weights = read_rows(weights_file, problem.columns)
     loss, positive = problem.loss, np.array(problem.pass_request.positive, np.int64)
     kind = "one_vs_rest" if problem.outputs > 1 else "binary" if problem.positive[0] == 1 else "regression"
-    of_rows = row_loss(loss, kind)
+    of_rows = row_loss(loss, kind, "float64")
     size = len(problem.configurations)
     evaluations = []
     for first, last in bounds:
