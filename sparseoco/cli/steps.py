@@ -4,18 +4,10 @@ from typing import Annotated, Any
 
 import typer
 
+from sparseoco.cli import options as flags
 from sparseoco.cli.app import ANALYSIS, RUNS, STEPS, command
 from sparseoco.cli.console import print_error, print_line, print_next, print_table, progress_bars
-from sparseoco.cli.options import (
-    ClusterFile,
-    ClusterFlags,
-    Count,
-    FeatureFlags,
-    ModelOptions,
-    parameter_values,
-    search_tables,
-    stated,
-)
+from sparseoco.cli.options import ClusterFile, ClusterFlags, Count, FeatureFlags, ModelOptions
 from sparseoco.core.errors import InputError
 from sparseoco.core.formatting import amount, plural, plus_minus
 from sparseoco.core.option_models import validate
@@ -167,8 +159,8 @@ def search(
         least), top=SHARE (of the documents), or none (a margin of 0); by default f1 if a class is rare or the metric
         ranks documents, else none.
     """
-    tables = search_tables(algorithms or [DEFAULT_ALGORITHM], grid or [], given.get("penalty", "l1"))
-    given |= stated(features=features, algorithms=tables, threshold=threshold, halving=halving)
+    tables = flags.search_tables(algorithms or [DEFAULT_ALGORITHM], grid or [], given.get("penalty", "l1"))
+    given |= flags.stated(features=features, algorithms=tables, threshold=threshold, halving=halving)
     options = validate(SearchOptions, given)
     from sparseoco.cli.summaries import summarize_run
     from sparseoco.pipeline import steps
@@ -209,7 +201,7 @@ def train(
     parameters : PARAMETER=VALUE
         A parameter of the learner (see sparseoco algorithms). Repeatable.
     """
-    values = parameter_values(parameters)
+    values = flags.parameter_values(parameters)
     given["features"] = validate(FeatureOptions, features)
     _ = given["features"].weighting  # one only
     options = validate(SearchOptions, given | {"algorithms": {algorithm: values}})
@@ -358,7 +350,7 @@ def regret(
     store : STORE
         Folder of the shards; by default that of the run itself.
     """
-    given = stated(marks=marks, tol=tol)
+    given = flags.stated(marks=marks, tol=tol)
     from sparseoco.pipeline import comparators
     from sparseoco.report import write_report
     from sparseoco.storage.tables import read_parquet_file

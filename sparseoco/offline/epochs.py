@@ -9,19 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
+from sparseoco.kernels import coordinate
 from sparseoco.kernels.columns import MEASURE
-from sparseoco.kernels.coordinate import (
-    INIT_MARGINS,
-    LINE,
-    PREDICTIONS,
-    TERMS,
-    WEIGHTS,
-    ColumnParams,
-    CoordinateState,
-    Sampling,
-    fill_basis,
-    play_kernel,
-)
 from sparseoco.kernels.epoch import EpochColumns, draw, largest_counts
 from sparseoco.kernels.full_pass import block_weights, coordinate_bounds, loss_kernels, max_abs_scales, row_norms
 from sparseoco.kernels.order import epoch_rows
@@ -30,22 +19,8 @@ from sparseoco.learners.cao_rcd import lipschitz, slope_bounds
 from sparseoco.learners.contract import Algorithm
 from sparseoco.learners.losses import Loss, find_loss
 from sparseoco.learners.penalties import Penalty, find_penalty, penalty_values
-from sparseoco.offline.passes import (
-    CHUNK_NONZEROS,
-    CHUNK_ROWS,
-    ColumnMajor,
-    Floats,
-    LocalPasses,
-    PassRequest,
-    PassResult,
-    RowSource,
-    Span,
-    chunks,
-    column_major,
-    for_features,
-    row_weights,
-    tree_sum,
-)
+from sparseoco.offline import passes as full_passes
+from sparseoco.offline.passes import ColumnMajor, Floats, LocalPasses, PassRequest, PassResult, RowSource, Span
 from sparseoco.training.learner import Grid, expand
 from sparseoco.training.validation import checked_labels, checked_rows, checked_sample_weights, output_shape
 
@@ -237,7 +212,10 @@ class Share(NamedTuple):
 
 def row_sizes(source: RowSource, span: Span, start: int, stop: int) -> Floats:
     """L_j = ω_j·max_i |a_{j,i}| of the examples at positions start..stop of a span, with sample weights ω_j."""
-    sizes = (row_weights(rows) * largest_counts(rows.indptr, rows.values) for rows in chunks(source, span, start, stop))
+    sizes = (
+        full_passes.row_weights(rows) * largest_counts(rows.indptr, rows.values)
+        for rows in full_passes.chunks(source, span, start, stop)
+    )
     return np.concatenate([np.zeros(0), *sizes])
 
 
@@ -320,7 +298,7 @@ class SampledEpochs:
             return play_rounds(method, *run, self.seed, self.epoch)
 
         if shares:
-            total = tree_sum(part, 0, len(shares))
+            total = full_passes.tree_sum(part, 0, len(shares))
             method.state, method.rounds, method.diverged = total.mean(len(shares))
         self._anchor = self._passes.totals(method.weights(), self.problem.pass_request)
 
@@ -365,12 +343,12 @@ class Draws:
         n, batch = data.n_features, min(int(configuration["batch"]), data.n_features)
         norms, L, self.scale = np.zeros(data.n_rows), np.zeros(n), np.ones(n)
         if configuration["scale"] == "max_abs":
-            for_features(data, release, max_abs_scales, data, weights, self.scale)
+            full_passes.for_features(data, release, max_abs_scales, data, weights, self.scale)
         if not lipschitz(loss):
-            for_features(data, release, row_norms, data, self.scale, norms)
+            full_passes.for_features(data, release, row_norms, data, self.scale, norms)
         sizes = np.abs(data.labels) if problem.positive[0] < 0 else np.ones(data.n_rows)
         bounds = weights * slope_bounds(loss, norms, sizes, configuration["R"])
-        for_features(data, release, coordinate_bounds, data, bounds, L)
+        full_passes.for_features(data, release, coordinate_bounds, data, bounds, L)
         order = epoch_rows(seed, 0, configuration["partition"] == "random", n, 0, n, -1, 1)
         block = block_weights(L[order], self.scale[order], batch)
         if configuration["sample"] == "uniform":
@@ -378,7 +356,7 @@ class Draws:
         self._seed, self._all_nonzeros, self._cumulative = seed, int(data.indptr[-1]), np.cumsum(block)
         self._rounds = configuration["rounds"]
         total = self._cumulative[-1]
-        self.sampling = Sampling(L, block / total if total > 0.0 else block, order, batch)
+        self.sampling = coordinate.Sampling(L, block / total if total > 0.0 else block, order, batch)
         sizes = np.add.reduceat(np.diff(data.indptr)[order], np.arange(0, n, batch))
         self.nonzeros = math.fsum(self.sampling.chances * sizes)
 
@@ -455,13 +433,16 @@ class Coordinates:
         if not penalty.bounded:  # a box is that of all configurations
             l1[:], ridge[:] = penalty.maps.split(alpha, SimpleNamespace(l1_ratio=ratio))
         classes = np.tile(positive, len(configurations))
-        self._columns = ColumnParams(classes, R, l1, ridge, self.draws.scale, problem.n_features)
+        self._columns = coordinate.ColumnParams(classes, R, l1, ridge, self.draws.scale, problem.n_features)
         prediction, basis = configurations[0]["predict_gradient"], _basis_size(penalty)
-        self._play, self._prediction = play_kernel(problem.loss, basis), PREDICTIONS.index(prediction)
+        self._play, self._prediction = (
+            coordinate.play_kernel(problem.loss, basis),
+            coordinate.PREDICTIONS.index(prediction),
+        )
         n, columns, rounds = data.n_features, classes.size, self.draws.rounds
         integers = _integers(max(n, rounds))
         self.state = np.zeros((n, 3 if prediction == "last" else 2, columns))
-        self._work = CoordinateState(
+        self._work = coordinate.CoordinateState(
             self.state,
             np.empty((n, basis, columns)),
             np.empty((n, 3, columns), integers),
@@ -485,7 +466,7 @@ class Coordinates:
     def play(self, check: Callable[[], None] = lambda: None) -> None:
         """Play one epoch; `check` is called every few million nonzeros."""
         rounds, before = self.draws.rounds, self._rounds_played
-        chunk = int(CHUNK_NONZEROS / max(1.0, self.draws.nonzeros)) + 1
+        chunk = int(full_passes.CHUNK_NONZEROS / max(1.0, self.draws.nonzeros)) + 1
         start = 0
         while start < rounds:
             origin = before + start + 1
@@ -506,7 +487,7 @@ class Coordinates:
     def weights(self) -> Floats:
         """(features, columns): the weights of the next round, without predictions."""
         out = np.empty((self.data.n_features, self.problem.columns))
-        WEIGHTS(self._rounds_played + 1.0, self._columns, self.state, out)
+        coordinate.WEIGHTS(self._rounds_played + 1.0, self._columns, self.state, out)
         return out
 
     def margins(self) -> Floats:
@@ -518,8 +499,8 @@ class Coordinates:
         """(columns,): Σ_j f_j, in the order of the examples."""
         self._init_margins(self._rounds_played + 1)
         loss_sum = np.zeros(self.problem.columns)
-        for start in range(0, self.data.n_rows, CHUNK_ROWS):
-            part = slice(start, start + CHUNK_ROWS)
+        for start in range(0, self.data.n_rows, full_passes.CHUNK_ROWS):
+            part = slice(start, start + full_passes.CHUNK_ROWS)
             weights = self.weights_of_rows[part]
             z, labels = self._margins(part)[weights > 0], self.data.labels[part][weights > 0]
             loss_kernels(self.problem.loss).respond(
@@ -534,7 +515,7 @@ class Coordinates:
     def _margins(self, rows: slice) -> Floats:
         """(rows, columns): margins in the first round of a stretch."""
         basis = np.empty(self._work.margins.shape[1])
-        fill_basis(0, float(self._origin), basis)
+        coordinate.fill_basis(0, float(self._origin), basis)
         return np.asarray(np.einsum("p,mpc->mc", basis, self._work.margins[rows]))
 
     def _init_margins(self, origin: int) -> None:
@@ -543,12 +524,14 @@ class Coordinates:
             return
         self._work.lines[...], self._work.margins[...] = 0.0, 0.0
         self._work.links[...], self._work.head[...] = -1, -1
-        for_features(self.data, self._release, INIT_MARGINS, float(origin), self.data, self._columns, self._work)
+        full_passes.for_features(
+            self.data, self._release, coordinate.INIT_MARGINS, float(origin), self.data, self._columns, self._work
+        )
         self._origin = origin
 
 
 def _basis_size(penalty: Penalty) -> int:
-    return TERMS if penalty.decaying else LINE
+    return coordinate.TERMS if penalty.decaying else coordinate.LINE
 
 
 def bytes_needed(n_rows: int, n_features: int, columns: int, rounds: Any = "pass", penalty: str = "l1") -> int:
@@ -664,7 +647,7 @@ def fit_epochs(
     for members, part in problem.groups():
         method: SampledEpochs | Coordinates
         if part.algorithm.samples_features:
-            method = Coordinates(part, column_major(matrix, labels, intercept=fit_intercept), seed, weights)
+            method = Coordinates(part, full_passes.column_major(matrix, labels, intercept=fit_intercept), seed, weights)
         else:
             method = SampledEpochs(part, LocalPasses.of(matrix, labels, weights=weights, intercept=fit_intercept), seed)
         for epoch in range(epochs):

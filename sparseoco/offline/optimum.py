@@ -14,16 +14,8 @@ from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
 from sparseoco.core.option_models import validate
-from sparseoco.kernels.newton import (
-    COLUMN_CURVATURES,
-    COLUMN_SLOPES,
-    CONJUGATE_GRADIENTS,
-    LEAST_SUBGRADIENTS,
-    PRODUCT,
-    SWEEP_COLUMNS,
-    inner_product,
-    newton_kernels,
-)
+from sparseoco.kernels import newton
+from sparseoco.kernels.newton import inner_product
 from sparseoco.learners.losses import find_loss
 from sparseoco.offline.options import MAX_PASSES, TOLERANCE, OptimumOptions
 from sparseoco.offline.passes import ColumnMajor, Floats, LocalPasses, Passes, PassRequest, PassResult, local_passes
@@ -408,12 +400,12 @@ class RowModel(QuadraticModel):
         self.x, self.r = w.copy(), np.zeros_like(c)
         self.members = np.flatnonzero((w != 0.0) | (np.abs(g) > NEAR * h.l1))
         self.curvatures, self.accuracy = np.zeros_like(w), (RESIDUAL, ITERATIONS)
-        COLUMN_CURVATURES(self.members, data, c, self.curvatures)
+        newton.COLUMN_CURVATURES(self.members, data, c, self.curvatures)
 
     def minimise(self, goal: float, effort: int) -> Floats:
         """Minimise m approximately, until the norm of `subgradients` is at most `goal` or `effort` ≥ 1 is spent."""
         for _ in range(TURNS):
-            SWEEP_COLUMNS(self.members, self.data, self.c, self.g, self.curvatures, *self.h, self.x, self.r)
+            newton.SWEEP_COLUMNS(self.members, self.data, self.c, self.g, self.curvatures, *self.h, self.x, self.r)
             slopes, residual = self.subgradients()
             if residual <= goal:
                 break
@@ -424,15 +416,17 @@ class RowModel(QuadraticModel):
     def subgradients(self) -> tuple[Floats, float]:
         """The least subgradient of m at x over the working set, and its weighted 1-norm."""
         slopes, out = np.zeros_like(self.w), np.zeros_like(self.w)
-        COLUMN_SLOPES(self.members, self.data, self.g, self.r, slopes)
-        LEAST_SUBGRADIENTS(self.members, self.x, slopes, *self.h, out)
+        newton.COLUMN_SLOPES(self.members, self.data, self.g, self.r, slopes)
+        newton.LEAST_SUBGRADIENTS(self.members, self.x, slopes, *self.h, out)
         return out, inner_product(self.weight, np.abs(out))
 
     def direction(self, free: NDArray[np.bool_], slopes: Floats) -> Floats:
         """See `QuadraticModel.direction`; by conjugate gradients."""
         direction, self.now = np.zeros_like(self.x), self.value(self.x, self.r)
         chosen = np.flatnonzero(free & (self.curvatures + self.h.l2 > 0.0))
-        CONJUGATE_GRADIENTS(chosen, self.data, self.c, self.curvatures, self.h.l2, slopes, *self.accuracy, direction)
+        newton.CONJUGATE_GRADIENTS(
+            chosen, self.data, self.c, self.curvatures, self.h.l2, slopes, *self.accuracy, direction
+        )
         return direction
 
     def move(self, x: Floats) -> bool:
@@ -451,7 +445,7 @@ class RowModel(QuadraticModel):
 def product(data: ColumnMajor, v: Floats) -> Floats:
     """A·v (rows,)."""
     out = np.zeros(data.n_rows)
-    PRODUCT(np.flatnonzero(v), data, v, out)
+    newton.PRODUCT(np.flatnonzero(v), data, v, out)
     return out
 
 
@@ -498,7 +492,7 @@ class Newton(Solver[NewtonColumn]):
         """The next point, or None if steps are lost in rounding."""
         w, h, labels = column.trial, column.h, self.data.labels
         y = labels if column.positive < 0 else np.where(labels == column.positive, 1.0, -1.0)
-        kernels = newton_kernels(self.loss)
+        kernels = newton.newton_kernels(self.loss)
         z, c = product(self.data, w) + column.intercept, np.empty_like(y)
         floor = FLOOR.get(self.loss.name, LOWEST) * MAX_CURVATURE[self.loss.name] / (column.width or 1.0)
         kernels.curvatures(z, y, column.width, floor, c)

@@ -7,29 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sparseoco.kernels.newton import (
-    FACTOR,
-    GRAM,
-    MODEL_CHANGE,
-    NEWTON_DIRECTION,
-    OUTSIDE_SLOPES,
-    PAIR_PRODUCTS,
-    STEEPEST,
-    SWEEP,
-    inner_product,
-)
-from sparseoco.offline.optimum import (
-    MAX_CURVATURE,
-    NEAR,
-    WIDTH_FACTOR,
-    ColumnProgress,
-    Gap,
-    OptimumProblem,
-    QuadraticModel,
-    Regulariser,
-    Solver,
-    Step,
-)
+from sparseoco.kernels import newton
+from sparseoco.kernels.newton import inner_product
+from sparseoco.offline import optimum
+from sparseoco.offline.optimum import ColumnProgress, Gap, OptimumProblem, QuadraticModel, Regulariser, Solver, Step
 from sparseoco.offline.passes import Floats, Passes
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -91,7 +72,7 @@ class Metric:
         self.S[:, place], self.Y[:, place] = s, y
         self.moved |= s != 0.0
         out = np.zeros((3, pairs))
-        PAIR_PRODUCTS(np.flatnonzero(self.moved), s, y, self.q, self.S, self.Y, out)
+        newton.PAIR_PRODUCTS(np.flatnonzero(self.moved), s, y, self.q, self.S, self.Y, out)
         self.sqs[place] = self.sqs[:, place] = out[0]
         self.sy[place], self.sy[:, place] = out[1], out[2]
         self.order = np.append(self.order, place)
@@ -194,14 +175,19 @@ class QuasiNewton(Solver[Column]):
             step = column.trial - column.w
             column.add(step, g - column.g)
             change = column.h.change(column.trial, column.w)
-            taken = Step(gap.loss_sum - column.loss_sum, inner_product(column.g, step), inner_product(g, step), change)
+            taken = Step(
+                gap.loss_sum - column.loss_sum,
+                inner_product(column.g, step),
+                inner_product(g, step),
+                change,
+            )
             if not taken.is_decrease(column.t * column.decrease, column.at_zero):
                 self._reject(column, taken.increase(column.at_zero))
                 return
         column.w, column.g, column.loss_sum, column.rejected = column.trial, g, gap.loss_sum, 0
         if gap.oversmoothed:
             # The next pass is at the same point, with the loss less smoothed.
-            column.width *= WIDTH_FACTOR
+            column.width *= optimum.WIDTH_FACTOR
             column.forget()
             column.direction = np.zeros(0)
             return
@@ -222,7 +208,7 @@ class QuasiNewton(Solver[Column]):
 
     def _solve_model(self, column: Column) -> None:
         """The next trial: the minimum of the model at w."""
-        curvature = MAX_CURVATURE[self.loss.name] / (column.width or 1.0)
+        curvature = optimum.MAX_CURVATURE[self.loss.name] / (column.width or 1.0)
         best = _minimise_model(column, curvature)
         column.direction, column.t = best - column.w, 1.0
         column.decrease = float(inner_product(column.g, column.direction) + column.h.change(best, column.w))
@@ -252,7 +238,7 @@ def _minimise_model(column: Column, curvature: float) -> Floats:
             goal = EXACTNESS * model.largest(model.subgradients())
         model.minimise(goal)
         x[model.members] = model.x
-        near = np.flatnonzero(~inside & (np.abs(g) > NEAR * h.l1))
+        near = np.flatnonzero(~inside & (np.abs(g) > optimum.NEAR * h.l1))
         joining = near[(np.abs(model.outside_slopes(near)) - h.l1) * weight[near] > goal]
         if not joining.size:
             break
@@ -272,18 +258,18 @@ class PairModel(QuadraticModel):
         self.all_D, self.J = sigma * column.q, np.sign(values)
         self.w, self.g, self.D, self.x = column.w[members], column.g[members], self.all_D[members], x[members]
         self.Q, self.v = np.empty((members.size, values.size)), np.zeros(values.size)
-        FACTOR(members, self.all_D, column.S, column.Y, column.order, self.T, self.Q)
+        newton.FACTOR(members, self.all_D, column.S, column.Y, column.order, self.T, self.Q)
         self.change(self.x, self.w, np.zeros_like(self.v), self.v)
 
     def change(self, new: Floats, x: Floats, v: Floats, moved: Floats) -> float:
         """m(new) − m(x), for the `v` of x; `moved` is set to the change of v."""
         parts = self.w, self.g, self.D, self.Q, self.J, self.h.l1, self.h.l2
-        return float(MODEL_CHANGE(new, x, *parts, v, moved))
+        return float(newton.MODEL_CHANGE(new, x, *parts, v, moved))
 
     def minimise(self, goal: float) -> None:
         """Minimise m until no subgradient is larger than `goal`."""
         for _ in range(TURNS):
-            SWEEP(self.x, self.w, self.g, self.D, self.Q, self.J, *self.h, self.v)
+            newton.SWEEP(self.x, self.w, self.g, self.D, self.Q, self.J, *self.h, self.v)
             slopes = self.subgradients()
             if self.largest(slopes) <= goal:
                 return
@@ -292,7 +278,7 @@ class PairModel(QuadraticModel):
     def subgradients(self) -> Floats:
         """The least subgradient of m at x."""
         out = np.empty_like(self.x)
-        STEEPEST(self.x, self.w, self.g, self.D, self.Q, *self.h, self.v, out)
+        newton.STEEPEST(self.x, self.w, self.g, self.D, self.Q, *self.h, self.v, out)
         return out
 
     def largest(self, slopes: Floats) -> float:
@@ -303,10 +289,10 @@ class PairModel(QuadraticModel):
         """See `QuadraticModel.direction`."""
         scale, pairs = 1.0 / (self.D + self.h.l2), self.J.size
         matrix, vector, direction = np.zeros((pairs, pairs)), np.zeros(pairs), np.zeros_like(self.x)
-        GRAM(self.Q, free, scale, -slopes, matrix, vector)
+        newton.GRAM(self.Q, free, scale, -slopes, matrix, vector)
         with suppress(np.linalg.LinAlgError):
             solved = np.linalg.solve(np.diag(self.J) - matrix, vector)
-            NEWTON_DIRECTION(self.Q, free, scale, -slopes, solved, direction)
+            newton.NEWTON_DIRECTION(self.Q, free, scale, -slopes, solved, direction)
         return direction
 
     def move(self, x: Floats) -> bool:
@@ -320,5 +306,5 @@ class PairModel(QuadraticModel):
     def outside_slopes(self, rows: NDArray[np.int64]) -> Floats:
         """(rows,): the slope of the model at features with x_i = w_i."""
         out, column = np.empty(rows.size), self.column
-        OUTSIDE_SLOPES(rows, column.g, self.all_D, column.S, column.Y, column.order, self.T @ self.v, out)
+        newton.OUTSIDE_SLOPES(rows, column.g, self.all_D, column.S, column.Y, column.order, self.T @ self.v, out)
         return out

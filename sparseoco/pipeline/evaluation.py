@@ -28,14 +28,7 @@ from sparseoco.text.readers import ReadOutcome, read_documents, read_records
 from sparseoco.text.sources import check_apart, find_sources
 from sparseoco.training import metrics as scores
 from sparseoco.training.decisions import Predictions, is_predictions, numbered_labels, predictions_table
-from sparseoco.training.metrics import (
-    Scores,
-    classification_metrics,
-    count_metrics,
-    label_kind,
-    label_set_metrics,
-    ranking,
-)
+from sparseoco.training.metrics import Scores
 from sparseoco.training.models import Model, source_digest
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -255,7 +248,7 @@ class _Sums:
 
     def __init__(self, model: Model) -> None:
         self._model = model
-        self.kind = label_kind(len(model.classes), label_sets=model.is_multilabel)
+        self.kind = scores.label_kind(len(model.classes), label_sets=model.is_multilabel)
         size = len(model.classes)
         self.rows, self._exact_sets, self._log_loss = 0, 0, 0.0
         self._confusion = np.zeros((size, size), np.int64)
@@ -305,10 +298,10 @@ class _Sums:
         if self.kind == "numbers":
             return {"rows": self.rows} | row
         if self.kind == "label sets":
-            row |= label_set_metrics(classes, self.rows, self._counts, self._exact_sets)
+            row |= scores.label_set_metrics(classes, self.rows, self._counts, self._exact_sets)
             counts, error = self._counts, 1 - self._exact_sets / self.rows
         else:
-            row |= classification_metrics(classes, self._confusion)
+            row |= scores.classification_metrics(classes, self._confusion)
             correct = self._confusion.diagonal()
             counts, error = np.stack([self._confusion.sum(axis=1), self._confusion.sum(axis=0), correct]), None
         missing = np.flatnonzero((counts[0] > 0) & (counts[1] == 0))
@@ -316,7 +309,7 @@ class _Sums:
             row["never_predicted"] = [classes[k] for k in missing]
         if model.outputs > 1:
             row["classes"] = [of | self._class_ranking(found, k) for k, of in enumerate(row["classes"])]
-        row |= count_metrics(counts, self.kind, model.positive, error=error)
+        row |= scores.count_metrics(counts, self.kind, model.positive, error=error)
         if model.has_probabilities:
             terms = self.rows * (len(classes) if self.kind == "label sets" else 1)
             row["log_loss"] = self._log_loss / terms
@@ -326,7 +319,7 @@ class _Sums:
 
     def _class_ranking(self, found: Scores, output: int) -> Row:
         """The metrics of ranking documents by the margin of one class, and the threshold of label sets."""
-        own = ranking(found.curve(0, output))
+        own = scores.ranking(found.curve(0, output))
         row: Row = {"average_precision": own.average_precision, "roc_auc": own.roc_auc}
         if self.kind == "label sets":
             row["threshold"] = 0.0 if self._model.thresholds is None else self._model.thresholds.outputs[output].margin

@@ -15,16 +15,7 @@ from sparseoco.scoring.manifest import SCORES_FOLDER, ScoreManifest
 from sparseoco.scoring.options import ScoreOptions
 from sparseoco.scoring.parts import model_entries
 from sparseoco.scoring.score import score as score_corpus
-from sparseoco.search.run import (
-    absolute_models,
-    fitting_options,
-    options_for_search,
-    rules_of_search,
-    search_store,
-    selected_features,
-    train_model,
-    with_models,
-)
+from sparseoco.search import run as search_run
 from sparseoco.storage.commit import read_validated
 from sparseoco.storage.locations import Location, local_work_folder
 from sparseoco.storage.locks import FolderKind, exclusive_lock
@@ -93,9 +84,9 @@ def search(
     ones, and another call resumes. Raises `SparseocoError` if no configuration was completed.
     """
     store = Store.open(store_folder)
-    options = with_models(options_for_search(store, options), store, out / "model")
+    options = search_run.with_models(search_run.options_for_search(store, options), store, out / "model")
     with folder_cluster(cluster, out, RUN_FOLDER) as client:
-        search_store(client, name, store, options, out, progress)
+        search_run.search_store(client, name, store, options, out, progress)
     return out / "search"
 
 
@@ -123,14 +114,14 @@ def train(
     Raises `SparseocoError` if it diverges or cannot be trained.
     """
     store = Store.open(store_folder)
-    options = with_models(fitting_options(store, options), store, model)
+    options = search_run.with_models(search_run.fitting_options(store, options), store, model)
     with (
         folder_cluster(cluster, model, MODEL_FOLDER) as client,
-        selected_features(client, options, store, model, progress) as selected,
+        search_run.selected_features(client, options, store, model, progress) as selected,
     ):
-        rules = rules_of_search(held_out, options, store)
+        rules = search_run.rules_of_search(held_out, options, store)
         options = options.model_copy(update={"epochs": epochs})
-        train_model(client, configuration, options, selected, model, progress, rules)
+        search_run.train_model(client, configuration, options, selected, model, progress, rules)
     return model
 
 
@@ -139,7 +130,7 @@ def train_best(
 ) -> Location:
     """Train the best configuration of the search in `out` on all the data; the model goes to `out`/model."""
     best, run = read_validated(out / "search" / "best.json", ChoiceRecord), read_validated(out / "run.json", RunRecord)
-    options = absolute_models(run.options(out / "run.json"), out)
+    options = search_run.absolute_models(run.options(out / "run.json"), out)
     return train(
         store_folder,
         out / "model",

@@ -24,37 +24,15 @@ from sparseoco.search.packing import cluster_capacity, configurations_at_once, r
 from sparseoco.search.runner import ProgressTracker, run_parts, search_configurations
 from sparseoco.search.selection import describe_choice
 from sparseoco.search.worker import BlockRun, Folders, Site, block_corpus, load_checkpoint, new_learner
-from sparseoco.storage.commit import (
-    commit_json,
-    digest_file,
-    digest_value,
-    make_folder,
-    read_json,
-    remove_file,
-    remove_folder,
-)
+from sparseoco.storage import commit
 from sparseoco.storage.locations import Location, location, relative_path, resolve_against
 from sparseoco.storage.tables import Row, parquet_writer, read_parquet_file, write_parquet, write_result_table
+from sparseoco.store import terms
 from sparseoco.store.corpus import Corpus, worker_corpus
 from sparseoco.store.shards import Store, store_reference
-from sparseoco.store.terms import (
-    FeatureSubset,
-    commit_feature_subset,
-    cut_shard,
-    read_feature_subset,
-    term_weights,
-    write_feature_subset,
-)
+from sparseoco.training import decisions
 from sparseoco.training.block import Block, check_folds, fold_order, search_setting, search_settings
-from sparseoco.training.decisions import (
-    ROWS,
-    MarginRecorder,
-    Predictions,
-    check_has_threshold,
-    decision_rules,
-    predictions_table,
-    read_predictions,
-)
+from sparseoco.training.decisions import ROWS
 from sparseoco.training.learner import Learner
 from sparseoco.training.metrics import held_out_chunks, store_label_kind
 from sparseoco.training.models import STATE, VOCABULARY, amend_model, write_model
@@ -92,7 +70,7 @@ def options_for_search(store: Store, options: SearchOptions) -> SearchOptions:
             f"threshold {options.threshold} is of classes, and the labels are numbers.", code="unsupported-combination"
         )
     if options.threshold_rule is not None:
-        check_has_threshold(options.threshold_rule, store.n_outputs, several=store.is_multilabel)
+        decisions.check_has_threshold(options.threshold_rule, store.n_outputs, several=store.is_multilabel)
     return options
 
 
@@ -135,11 +113,11 @@ def search_store(
 
     Raises `SparseocoError` if no configuration was completed.
     """
-    commit_json(out / "run.json", describe_run(name, store, out, options))
+    commit.commit_json(out / "run.json", describe_run(name, store, out, options))
     with selected_features(client, options, store, out, progress) as selected:
         if options.relative_parameters:
             options = resolve_relative(client, selected, options)
-            commit_json(out / "run.json", describe_run(name, store, out, options))
+            commit.commit_json(out / "run.json", describe_run(name, store, out, options))
         folder = out / "search"
         tables = search_configurations(client, options, selected, folder, progress)
         for table, schema in SEARCH_TABLES.items():
@@ -148,7 +126,7 @@ def search_store(
         (chosen,) = (each for each in options.configurations() if each.number == best["configuration"])
         blocks = held_out_blocks(chosen, options.model_copy(update={"epochs": best["epochs"]}), selected)
         has_held_out(folder, blocks)  # removes those of another choice
-        commit_json(folder / "best.json", best)
+        commit.commit_json(folder / "best.json", best)
         write_held_out(client, blocks, selected, folder, progress)
 
 
@@ -211,19 +189,19 @@ def selected_features(
         return
     subset = model_features(Origin.of(options.features_from), store)
     folder = folder.resolve() / ".features"
-    target = folder / digest_value([store.manifest.digest, subset.model_sha256])[:32]
+    target = folder / commit.digest_value([store.manifest.digest, subset.model_sha256])[:32]
     pool, count = TaskPool(client, "The feature subset could not be written"), store.n_shards
     remove_damaged(pool, target)
-    make_folder(target)
-    write_feature_subset(subset, target)
+    commit.make_folder(target)
+    terms.write_feature_subset(subset, target)
     calls: dict[str, Call] = {str(shard): (_cut_shard_task, target, shard) for shard in range(count)}
     for error in pool.run_all(calls, lambda done: progress("features", done, count)).values():
         raise error
-    yield commit_feature_subset(subset, target)
-    remove_folder(folder)
+    yield terms.commit_feature_subset(subset, target)
+    commit.remove_folder(folder)
 
 
-def model_features(origin: Origin, store: Store) -> FeatureSubset:
+def model_features(origin: Origin, store: Store) -> terms.FeatureSubset:
     """The features of a store with a nonzero weight in a model, for any class.
 
     Raises `InputError` if the model has other features than the store, or all its weights are 0.
@@ -237,13 +215,13 @@ def model_features(origin: Origin, store: Store) -> FeatureSubset:
         )
     if not model.feature_ids.size:
         raise InputError(f"All weights of {model.folder} are 0: there is no feature to train on.", code="no-features")
-    return FeatureSubset(store, model.feature_ids, origin.sha256)
+    return terms.FeatureSubset(store, model.feature_ids, origin.sha256)
 
 
 def _cut_shard_task(folder: Location, shard: int) -> None:
-    subset = read_feature_subset(folder)
+    subset = terms.read_feature_subset(folder)
     assert subset is not None
-    cut_shard(subset, shard, folder)
+    terms.cut_shard(subset, shard, folder)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -291,9 +269,9 @@ def train_block(
             TaskPool(client, "Training failed").call(write_block, Site(store_reference(store)), *arguments)
         except SparseocoError as error:
             if error.code == "diverged":
-                remove_folder(work)  # it would diverge again
+                commit.remove_folder(work)  # it would diverge again
             raise
-        remove_folder(work)
+        commit.remove_folder(work)
 
 
 @contextmanager
@@ -382,7 +360,7 @@ def write_block(
         if setting.origin is not None:
             saved, described["warm_start"] = resume_learner(setting.origin, saved, store)
         run = BlockRun(block, saved)
-        recorder = None if "calibration" in rules else MarginRecorder.of_first_pass(saved, corpus.n_rows)
+        recorder = None if "calibration" in rules else decisions.MarginRecorder.of_first_pass(saved, corpus.n_rows)
         run.recorder = recorder
         curve = train_here(run, corpus, report)
         if row := int(saved.diverged[0]):
@@ -411,7 +389,7 @@ def at_most_features(weights: NDArray[Any], block: Block, store: Store, at_most:
     """
     if at_most is None or np.count_nonzero(weights.any(axis=1)) <= at_most:
         return weights
-    idf = term_weights(store, block.weighting).idf if block.weighting.idf else 1.0
+    idf = terms.term_weights(store, block.weighting).idf if block.weighting.idf else 1.0
     squares = store.document_frequencies().astype(np.float64) * np.square(idf)
     strength = np.square(weights.astype(np.float64)).sum(axis=1) * squares
     kept = np.argsort(-strength, kind="stable")[:at_most]
@@ -435,12 +413,12 @@ def model_is_complete(model: Location, block: str, epochs: int, *, at_most: int 
     `at_most` is the number of features that it was restricted to.
     """
     with suppress(DamagedError):  # missing or corrupt: it is written again
-        described = read_json(model / "model.json")
+        described = commit.read_json(model / "model.json")
         if tuple(described.get(name) for name in ("block", "epochs", "at_most")) != (block, epochs, at_most):
             return False
         # A run of another block may have been killed while replacing these files.
         parts = ("weights.parquet", "weights_sha256"), (VOCABULARY, "vocabulary_sha256"), (STATE, "learner_sha256")
-        return all(digest_file(model / name) == described[key] for name, key in parts if key in described)
+        return all(commit.digest_file(model / name) == described[key] for name, key in parts if key in described)
     return False
 
 
@@ -489,7 +467,7 @@ def write_held_out(
     if not blocks or has_held_out(folder, blocks):
         return
     work, failure = (folder / "held_out").resolve(), "The held-out documents could not be predicted"
-    make_folder(work)
+    commit.make_folder(work)
     parts = {block.digest: work / f"{block.digest}-{block.setting.epochs}.parquet" for block in blocks}
     pool = TaskPool(client, failure)
     remove_damaged(pool, work)
@@ -499,7 +477,7 @@ def write_held_out(
         site = Site(store_reference(store))
         pool.map(write_fold, [(site, b, parts[b.digest], states.get(b.digest)) for b in missing])
     pool.call(_unite_task, list(parts.values()), (folder / FILE).resolve(), _identity(blocks))
-    remove_folder(work)
+    commit.remove_folder(work)
 
 
 def held_out_blocks(configuration: Configuration, options: SearchOptions, store: Store) -> list[Block]:
@@ -517,7 +495,7 @@ def has_held_out(folder: Location, blocks: list[Block]) -> bool:
         found = read_parquet_file(path).schema.metadata or {}
         if blocks and found.get(IDENTITY) == _identity(blocks).encode():
             return True
-    remove_file(path)
+    commit.remove_file(path)
     return False
 
 
@@ -527,17 +505,17 @@ def held_out_rules(
     """The `decision_rules` of the held-out predictions in the folder of a search, if it has any."""
     if not classes or not (folder / FILE).exists():
         return {}
-    found = read_predictions(folder / FILE, classes)
-    return decision_rules(found.margins, found.labels, threshold, positive)
+    found = decisions.read_predictions(folder / FILE, classes)
+    return decisions.decision_rules(found.margins, found.labels, threshold, positive)
 
 
 def _identity(blocks: list[Block]) -> str:
-    return digest_value([[block.digest for block in blocks], blocks[0].setting.epochs, ROWS, MARGINS])
+    return commit.digest_value([[block.digest for block in blocks], blocks[0].setting.epochs, ROWS, MARGINS])
 
 
 def _ids(store: Store, rows: NDArray[np.int64]) -> pa.StringArray:
     """The ids of documents by number, increasing; those of a feature subset are in its source."""
-    subset = read_feature_subset(store.folder)
+    subset = terms.read_feature_subset(store.folder)
     source = store if subset is None else subset.source
     offsets = source.shards.row_offsets
     cuts = np.searchsorted(rows, offsets)
@@ -583,8 +561,8 @@ def write_fold(site: Site, block: Block, path: Location, state: Location | None)
         margins.append(margins_of(batch))
     rows = np.concatenate(numbers)
     folds = np.full(rows.size, setting.fold, np.int32)
-    found = Predictions(_ids(store, rows), folds, np.concatenate(labels), np.concatenate(margins))
-    write_parquet(path, predictions_table(found, store.classes))
+    found = decisions.Predictions(_ids(store, rows), folds, np.concatenate(labels), np.concatenate(margins))
+    write_parquet(path, decisions.predictions_table(found, store.classes))
 
 
 def _unite_task(parts: list[Location], path: Location, identity: str) -> None:

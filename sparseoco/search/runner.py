@@ -14,17 +14,10 @@ from sparseoco.core.logs import ProgressCallback, log_event
 from sparseoco.execution.pool import Outcome, TaskError, TaskPool, failure_reason, task_reports
 from sparseoco.learners import find_algorithm
 from sparseoco.offline.cluster.epochs import run_epoch_block
+from sparseoco.search import worker
 from sparseoco.search.packing import Job, cluster_capacity, halved, pack
 from sparseoco.search.selection import Stage, full_run, plan_stages, survivors
-from sparseoco.search.worker import (
-    Folders,
-    Site,
-    furthest_checkpoints,
-    reached_position,
-    remove_unneeded,
-    run_block,
-    submit_epochs,
-)
+from sparseoco.search.worker import Folders, Site
 from sparseoco.storage.commit import commit_bytes, make_folder, remove_file, remove_folder
 from sparseoco.storage.locations import Location
 from sparseoco.storage.tables import Row
@@ -93,10 +86,10 @@ def run_jobs(
         def start(job: Job) -> Future:
             tracker.blocks[job.block.digest] = job.block
             if job.block.parts > 1:
-                return submit_epochs(pool, job, store, folders)
+                return worker.submit_epochs(pool, job, store, folders)
             # Only a reference, paths and a description are sent, so a lost task can run again on any worker.
             arguments = job.block, job.milestones, folders, job.resumable
-            return pool.submit(run_block, Site(store_reference(store), folders.stop), *arguments)
+            return pool.submit(worker.run_block, Site(store_reference(store), folders.stop), *arguments)
 
         for outcome in pool.run(
             jobs,
@@ -127,7 +120,7 @@ def run_parts(
     epochs = range(1, blocks[0].setting.epochs + 1)
     milestones = tuple(StreamPosition(epoch, store.n_rows) for epoch in epochs)
     folders = Folders.of(work)
-    waiting = [block for block in blocks if reached_position(folders.checkpoints, block) < milestones[-1]]
+    waiting = [block for block in blocks if worker.reached_position(folders.checkpoints, block) < milestones[-1]]
     jobs = [Job(block, milestones, resumable=False) for block in waiting]
     for reason in run_jobs(client, jobs, store, folders, tracker, None).values():
         raise TaskError(failure, reason)
@@ -230,7 +223,7 @@ class Runner:
         `resumable` as in `run_block`. Raises `InputError` if not even one configuration fits in memory, and as
         `run_jobs`.
         """
-        starts = furthest_checkpoints(self.folders.checkpoints, {_start(setting) for setting, _, _ in work})
+        starts = worker.furthest_checkpoints(self.folders.checkpoints, {_start(setting) for setting, _, _ in work})
         blocks = {key: start.block.digest for key, start in starts.items()}
         begun = [
             (self.configurations[name], setting, milestones, blocks.get((_start(setting), name)))
@@ -286,7 +279,7 @@ def search_configurations(
             done = False
         elif names is search.alive:
             tracker.reach(search.keys(search.decide(stage)))
-            remove_unneeded(runner.folders.checkpoints, digests, {*search.alive, *search.divided})
+            worker.remove_unneeded(runner.folders.checkpoints, digests, {*search.alive, *search.divided})
     if done:
         remove_folder(runner.folders.checkpoints)
     tables = search.tables()

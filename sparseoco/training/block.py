@@ -23,36 +23,20 @@ from sparseoco.core.logs import log_event
 from sparseoco.core.option_models import OptionModel
 from sparseoco.learners import takes_intercept
 from sparseoco.learners.numerics import mix
-from sparseoco.storage.commit import (
-    Count,
-    commit_json,
-    digest_value,
-    read_all_json,
-    remove_file,
-    row_shape,
-    validated,
-    with_other_keys,
-)
+from sparseoco.storage import commit
+from sparseoco.storage.commit import Count, row_shape, with_other_keys
 from sparseoco.storage.locations import Location
 from sparseoco.storage.tables import Row
 from sparseoco.store.corpus import Corpus
 from sparseoco.store.manifest import ClassEntry
 from sparseoco.store.shards import Store
 from sparseoco.store.weighting import COUNTS, Weighting
+from sparseoco.training import stream
 from sparseoco.training.learner import Learner
 from sparseoco.training.metric_names import PROGRESSIVE
 from sparseoco.training.options import Configuration, SearchOptions, configuration_id, parts_of
 from sparseoco.training.search_tables import CURVES, FEATURE_SURVIVAL, METRICS_SCHEMA
-from sparseoco.training.stream import (
-    NO_FOLD,
-    START,
-    Order,
-    Passes,
-    StreamPosition,
-    balanced_weights,
-    named_class_weights,
-    range_rows_of,
-)
+from sparseoco.training.stream import NO_FOLD, START, Order, Passes, StreamPosition
 from sparseoco.training.validation import chunk_rows
 from sparseoco.training.warm_start import Origin
 
@@ -119,7 +103,7 @@ class Setting(OptionModel):
     @cached_property
     def digest(self) -> str:
         """Equal settings have equal digests."""
-        return digest_value(self.described)[:32]
+        return commit.digest_value(self.described)[:32]
 
 
 def search_setting(options: SearchOptions, store: Store, fold: int) -> Setting:
@@ -130,7 +114,7 @@ def search_setting(options: SearchOptions, store: Store, fold: int) -> Setting:
         fold=fold,
         folds=options.folds if fold != NO_FOLD else 1,
         folds_by=options.folds_by if fold != NO_FOLD else None,
-        range_rows=range_rows_of(options.shuffle, store.n_rows, store.manifest.nonzeros),
+        range_rows=stream.range_rows_of(options.shuffle, store.n_rows, store.manifest.nonzeros),
         class_weights=resolve_class_weights(options.class_weight, store),
         positive=positive_class(store.manifest.labels.classes, options.positive_class),
         evaluate_rungs=options.halving is not None and options.selection_metric not in PROGRESSIVE,
@@ -158,8 +142,8 @@ def resolve_class_weights(given: str | Mapping[str, float] | None, store: Store)
             code="unsupported-combination",
         )
     if not isinstance(given, str):
-        return named_class_weights(given, [entry.name for entry in labels.classes])
-    return balanced_weights([entry.rows for entry in labels.classes])
+        return stream.named_class_weights(given, [entry.name for entry in labels.classes])
+    return stream.balanced_weights([entry.rows for entry in labels.classes])
 
 
 def positive_class(classes: Sequence[ClassEntry], name: str | None) -> int:
@@ -255,7 +239,7 @@ class Block(OptionModel):
     def digest(self) -> str:
         """Equal blocks have equal digests."""
         weighting = self.weighting.model_dump(mode="json")
-        return digest_value([self.setting.digest, weighting, self.algorithm, self.configurations])[:32]
+        return commit.digest_value([self.setting.digest, weighting, self.algorithm, self.configurations])[:32]
 
     @cached_property
     def identities(self) -> list[str]:
@@ -304,7 +288,7 @@ def write_cell(path: Location, block: Block, position: StreamPosition, tables: S
         key | {"parameters": parameters, "tables": rows}
         for parameters, rows in zip(block.configurations, tables, strict=True)
     ]
-    commit_json(path, {"setting": block.setting.described, "position": list(position), "results": results})
+    commit.commit_json(path, {"setting": block.setting.described, "position": list(position), "results": results})
 
 
 @with_other_keys
@@ -346,10 +330,10 @@ class Cell(TypedDict):
 
 def read_cells(paths: Sequence[Location]) -> Iterator[tuple[Location, Cell | None]]:
     """(path, content) of cells, None for corrupt ones and those of another version. Raises `StorageError`."""
-    for path, value in read_all_json(paths):
+    for path, value in commit.read_all_json(paths):
         cell = None
         with suppress(DamagedError):
-            cell = None if value is None else validated(path, value, Cell)
+            cell = None if value is None else commit.validated(path, value, Cell)
         yield path, cell
 
 
@@ -371,7 +355,7 @@ class Cells:
             position = StreamPosition(*map(int, numbers))
             if cell is None or tuple(cell["position"]) != position:  # or it is that of another position
                 log_event("search", "corrupt result removed", level=logging.WARNING, file=path.name)
-                remove_file(path)
+                commit.remove_file(path)
                 continue
             self._read.add(path.name)
             for result in cell["results"]:

@@ -6,17 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from sparseoco.kernels.columns import (
-    MEASURE_ABSOLUTE,
-    ColumnBlock,
-    Kernels,
-    Rows,
-    Scratch,
-    State,
-    by_row,
-    kernels_for,
-    learn_kernel,
-)
+from sparseoco.kernels import columns as loops
+from sparseoco.kernels.columns import ColumnBlock, Kernels, Rows, Scratch, State
 from sparseoco.kernels.dense import DenseColumns
 from sparseoco.kernels.full_pass import MARGINS
 from sparseoco.kernels.responses import row_loss
@@ -69,7 +60,7 @@ class Columns(ColumnBlock):
         tracked = self.refresh_interval > 0.0
         self.intercept = intercept
         self._compiled_rule = _compiled_part(rule)
-        self.kernels: Kernels = kernels_for(self._compiled_rule, dtype.name, grouped=penalty.grouped)
+        self.kernels: Kernels = loops.kernels_for(self._compiled_rule, dtype.name, grouped=penalty.grouped)
         self._nonzeros = 0
         self._current_weights: np.ndarray | None = None
         self.slot_names = rule.slots
@@ -99,7 +90,7 @@ class Columns(ColumnBlock):
         """
         if margins_out is None:
             margins_out = np.empty((0, self.width), self.dtype)
-        labels = by_row(labels)
+        labels = loops.by_row(labels)
         if weights is None:
             weights = np.ones(len(labels))
         if not 0.0 < self.refresh_interval < np.inf:
@@ -129,7 +120,7 @@ class Columns(ColumnBlock):
         self._nonzeros += len(rows.values)
         fixed = self.width if self.width in NARROW and self._nonzeros >= MANY_NONZEROS else 0
         flags = {"grouped": self.penalty.grouped, "tracked": self.refresh_interval > 0.0}
-        learn = learn_kernel(self._compiled_rule, self.dtype.name, fixed=fixed, **flags)
+        learn = loops.learn_kernel(self._compiled_rule, self.dtype.name, fixed=fixed, **flags)
         shared = self.loss.joint or self.penalty.grouped
         loss = row_loss(self.loss, self.response, self.dtype.name, self.outputs if shared else 1)
         self._current_weights = None
@@ -140,7 +131,7 @@ class Columns(ColumnBlock):
     def _measure_l1_norm(self) -> None:
         norm = np.zeros(self.columns)
         for _, _, weights in self.weight_runs():
-            MEASURE_ABSOLUTE(weights, norm)
+            loops.MEASURE_ABSOLUTE(weights, norm)
         self.l1_norm[: self.columns] = norm
 
     def margins(self, rows: Rows) -> np.ndarray:
@@ -181,7 +172,7 @@ class Columns(ColumnBlock):
         if rule.weight is stored_weight and not self.penalty.grouped:
             return self.state[first:stop, 0].copy()
         out = np.empty((stop - first, self.width), np.float64 if rule.weight_is_float64 else self.dtype)
-        materialize = kernels_for(rule, self.dtype.name, grouped=self.penalty.grouped).materialize
+        materialize = loops.kernels_for(rule, self.dtype.name, grouped=self.penalty.grouped).materialize
         materialize(first, self.outputs, self._state(), self._scalars(), out)
         return out
 

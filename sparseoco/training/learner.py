@@ -15,19 +15,8 @@ from sparseoco.learners.losses import PORTFOLIO_LOSSES, check_portfolio, check_r
 from sparseoco.learners.penalties import find_penalty
 from sparseoco.storage.checkpoints import read_checkpoint, write_checkpoint
 from sparseoco.storage.locations import Location, location
+from sparseoco.training import validation
 from sparseoco.training.columns import AnyColumns, Columns
-from sparseoco.training.validation import (
-    check_combination,
-    check_integer,
-    check_size,
-    checked_labels,
-    checked_rows,
-    checked_sample_weights,
-    checked_weights,
-    column_dtype,
-    output_shape,
-    row_chunks,
-)
 
 # ----------------------------------------------------------------------------------------------------------------------
 # From a grid of parameters to a list of configurations.
@@ -191,18 +180,18 @@ class Learner:
                 code="not-online",
             )
         loss_ = definition.loss(loss)
-        check_combination(definition, penalty_, n_classes, multilabel=multilabel, intercept=intercept)
+        validation.check_combination(definition, penalty_, n_classes, multilabel=multilabel, intercept=intercept)
         self.algorithm, self.loss, self.penalty = algorithm, loss_.name, penalty
-        self.n_features, self.n_classes = check_integer("n_features", n_features), n_classes
+        self.n_features, self.n_classes = validation.check_integer("n_features", n_features), n_classes
         self.multilabel = bool(multilabel)
-        self.n_outputs, response = output_shape(loss_, n_classes, multilabel=self.multilabel)
-        self.dtype = column_dtype(dtype)
+        self.n_outputs, response = validation.output_shape(loss_, n_classes, multilabel=self.multilabel)
+        self.dtype = validation.column_dtype(dtype)
         self.objective = bool(objective) and penalty == "l1"
         self.intercept = bool(intercept)
         self._configurations = expand(definition, grid)
         if loss_.name in PORTFOLIO_LOSSES:
             check_portfolio(loss_.name, self._configurations, n_classes)
-        check_size(algorithm, self.n_features)
+        validation.check_size(algorithm, self.n_features)
         self._initial_rounds = 0
         self._blocks: list[tuple[np.ndarray, AnyColumns]] = []
         for members in group_by_static(definition, self._configurations):
@@ -248,11 +237,11 @@ class Learner:
             Naming the first row that has NaN, an infinity, an unknown label or a negative weight. Then no row is
             learned.
         """
-        matrix = checked_rows(X, self.n_features, self.dtype)
-        labels = checked_labels(y, matrix.shape[0], self.n_classes, multilabel=self.multilabel)
+        matrix = validation.checked_rows(X, self.n_features, self.dtype)
+        labels = validation.checked_labels(y, matrix.shape[0], self.n_classes, multilabel=self.multilabel)
         if self.loss == "log_return":
             check_relatives(matrix)
-        weights = checked_sample_weights(sample_weight, matrix.shape[0])
+        weights = validation.checked_sample_weights(sample_weight, matrix.shape[0])
         self.learn_rows(matrix.indptr, matrix.indices, matrix.data, labels, weights)
         return self
 
@@ -295,7 +284,7 @@ class Learner:
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Margins (rows, configurations, outputs) of a SciPy sparse matrix; `InputError` as `partial_fit`."""
-        matrix = checked_rows(X, self.n_features, self.dtype)
+        matrix = validation.checked_rows(X, self.n_features, self.dtype)
         return self.margins(matrix.indptr, matrix.indices, matrix.data)
 
     def margins(self, indptr: Any, indices: Any, counts: Any) -> np.ndarray:
@@ -466,17 +455,17 @@ class Learner:
         InputError
             For weights or intercepts of another shape or that are not finite, and if rows were learned already.
         """
-        rounds = check_integer("rows", rows)
+        rounds = validation.check_integer("rows", rows)
         if self.rounds > 0:
             raise InputError(
                 "Rows were learned already: a learner starts from weights before its first row.", code="already-learned"
             )
-        values = checked_weights(weights, self.n_features, {self.n_columns, self.n_outputs}, self.dtype)
+        values = validation.checked_weights(weights, self.n_features, {self.n_columns, self.n_outputs}, self.dtype)
         starts = None
         if intercepts is not None:
             given = np.asarray(intercepts).reshape(1, -1)
             widths = {self.n_columns, self.n_outputs} if self.intercept else {0}
-            starts = np.resize(checked_weights(given, 1, widths, self.dtype)[0], self.n_columns)
+            starts = np.resize(validation.checked_weights(given, 1, widths, self.dtype)[0], self.n_columns)
         for members, block in self._blocks:
             columns = self._columns(members)
             own = None if starts is None else starts[columns]
@@ -591,7 +580,7 @@ class Learner:
 
     def _chunks(self, indptr: Any, indices: Any, values: Any) -> Iterator[tuple[int, int, Rows]]:
         """Runs of rows, as `row_chunks`."""
-        return row_chunks(indptr, indices, values, self.dtype, self.n_features if self.intercept else None)
+        return validation.row_chunks(indptr, indices, values, self.dtype, self.n_features if self.intercept else None)
 
     def _columns(self, members: np.ndarray) -> np.ndarray:
         return (members[:, None] * self.n_outputs + np.arange(self.n_outputs)).ravel()

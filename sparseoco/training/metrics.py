@@ -7,15 +7,7 @@ import numpy as np
 import scipy  # loads scipy.special when it is used
 from numpy.typing import NDArray
 
-from sparseoco.kernels.metrics import (
-    add_binary,
-    add_classes,
-    add_label_sets,
-    add_numbers,
-    add_to_histograms,
-    fill_probabilities,
-    joint_scores,
-)
+from sparseoco.kernels import metrics as kernels
 from sparseoco.learners.losses import find_loss
 from sparseoco.storage.tables import Row
 from sparseoco.store.shards import Store
@@ -155,7 +147,7 @@ def class_probabilities(margins: NDArray[Any], *, joint: bool) -> NDArray[np.flo
         margins = np.concatenate([np.zeros_like(margins), margins], axis=1)
         joint = True
     out = np.empty((len(margins), 1, margins.shape[1]))
-    fill_probabilities(np.ascontiguousarray(margins)[:, None], joint, out)
+    kernels.fill_probabilities(np.ascontiguousarray(margins)[:, None], joint, out)
     return out[:, 0]
 
 
@@ -214,7 +206,7 @@ class Scores:
         self._broken |= ~np.isfinite(margins).all(axis=(0, 2))
         labels = np.ascontiguousarray(labels, bool if self.kind == "label sets" else np.float64)
         if self.kind == "numbers":
-            add_numbers(margins, labels, self._absolute, self._squares, self._moments)
+            kernels.add_numbers(margins, labels, self._absolute, self._squares, self._moments)
         else:
             self._add_classes(margins, labels)
         self.n_rows += len(margins)
@@ -222,20 +214,20 @@ class Scores:
     def _add_classes(self, margins: NDArray[Any], labels: NDArray[Any]) -> None:
         scores, exact = margins, np.asarray(margins, np.float64)  # one type, to be compiled once
         if self.kind == "two classes":
-            add_binary(exact, labels, self._log_loss, self.counts)
+            kernels.add_binary(exact, labels, self._log_loss, self.counts)
             truths = (labels == self.positive)[:, None]
             scores = margins if self.positive == 1 else -margins
         elif self.kind == "classes":
-            add_classes(exact, labels, self.joint, self._log_loss, self.counts)
+            kernels.add_classes(exact, labels, self.joint, self._log_loss, self.counts)
             truths = labels[:, None] == np.arange(margins.shape[2])
             if self.joint:
                 scores = np.empty_like(margins)
-                joint_scores(margins, scores)
+                kernels.joint_scores(margins, scores)
         else:
-            add_label_sets(exact, labels, self._log_loss, self.counts, self._wrong)
+            kernels.add_label_sets(exact, labels, self._log_loss, self.counts, self._wrong)
             truths = labels
         if not self._exact:
-            add_to_histograms(scores, np.ascontiguousarray(truths), self._histograms)
+            kernels.add_to_histograms(scores, np.ascontiguousarray(truths), self._histograms)
             return
         rows = slice(self.n_rows, self.n_rows + len(margins))
         self._scores[:, :, rows] = scores.transpose(1, 2, 0)

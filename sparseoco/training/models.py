@@ -17,19 +17,8 @@ from sparseoco import __version__
 from sparseoco.core.errors import DamagedError, InputError, StorageError
 from sparseoco.core.sparse_rows import increasing_fault, index_fault
 from sparseoco.kernels.order import weighted_sums
-from sparseoco.storage.commit import (
-    LARGEST,
-    Count,
-    Moderate,
-    Sha256,
-    commit_json,
-    digest_file,
-    digest_value,
-    read_json,
-    read_validated,
-    remove_file,
-    with_other_keys,
-)
+from sparseoco.storage import commit
+from sparseoco.storage.commit import Count, Moderate, Sha256, with_other_keys
 from sparseoco.storage.locations import Location, is_inside, location
 from sparseoco.storage.locks import FolderKind
 from sparseoco.storage.tables import Row, read_parquet_file, write_parquet, write_result_table
@@ -98,7 +87,7 @@ class ModelDescription(TypedDict):
 
 def read_description(model: Location) -> dict[str, Any]:
     """The `ModelDescription` of the model in a folder. Raises `StorageError`."""
-    return cast(dict[str, Any], read_validated(model / DESCRIPTION, ModelDescription))
+    return cast(dict[str, Any], commit.read_validated(model / DESCRIPTION, ModelDescription))
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -122,7 +111,7 @@ def write_vocabulary(
     `used` are the features of the store that have a nonzero weight.
     """
     if weights.weighting.norm == "none":
-        remove_file(folder / VOCABULARY)  # of a model that is replaced
+        commit.remove_file(folder / VOCABULARY)  # of a model that is replaced
         return {}
     described: dict[str, Any] = {}
     hashed = (store if subset is None else subset.source).manifest.features.kind == "hashed"
@@ -139,12 +128,12 @@ def write_vocabulary(
     idf = pa.array(weights.idf[own]) if weights.idf.size else pa.nulls(ids.size, pa.float64())
     table = pa.Table.from_arrays([pa.array(ids, pa.int64()), terms, idf], schema=VOCABULARY_SCHEMA)
     write_parquet(folder / VOCABULARY, table)
-    return described | {"vocabulary_sha256": digest_file(folder / VOCABULARY)}
+    return described | {"vocabulary_sha256": commit.digest_file(folder / VOCABULARY)}
 
 
 def within_bounds(values: NDArray[np.float64]) -> bool:
     """Whether numbers of a model are finite and at most `LARGEST`."""
-    return bool((np.abs(values) <= LARGEST).all())
+    return bool((np.abs(values) <= commit.LARGEST).all())
 
 
 def _unlike_model(path: Location, fault: str) -> DamagedError:
@@ -299,18 +288,18 @@ def write_model(
     state: dict[str, Any] = {}
     if learner is not None:
         learner.save(folder / STATE)
-        state = {"rounds": learner.rounds, "learner_sha256": digest_file(folder / STATE)}
+        state = {"rounds": learner.rounds, "learner_sha256": commit.digest_file(folder / STATE)}
     else:
-        remove_file(folder / STATE)  # of a model that is replaced
+        commit.remove_file(folder / STATE)  # of a model that is replaced
     provenance = {
         "sparseoco": __version__,
         "store": store.manifest.digest,
         "rows": store.n_rows,
         "sources": store.manifest.n_sources,
-        "sources_sha256": digest_value(store.sources.table["sha256"].to_pylist()),
+        "sources_sha256": commit.digest_value(store.sources.table["sha256"].to_pylist()),
         "source_digests": source_digests(store),
     }
-    commit_json(
+    commit.commit_json(
         folder / "model.json",
         {
             **description,
@@ -326,7 +315,7 @@ def write_model(
             "nonzeros": len(table),
             "text": store.manifest.options,
             "provenance": provenance,
-            "weights_sha256": digest_file(folder / "weights.parquet"),
+            "weights_sha256": commit.digest_file(folder / "weights.parquet"),
         },
     )
 
@@ -356,7 +345,7 @@ def find_model(folder: str | Location) -> Location:
     found = folder
     if not (folder / "model.json").exists():
         if (folder / PROMOTED).exists():
-            found = folder / read_validated(folder / PROMOTED, PromotedModel)["model"]
+            found = folder / commit.read_validated(folder / PROMOTED, PromotedModel)["model"]
             if not is_inside(found, folder):
                 raise StorageError(
                     f"{folder / PROMOTED} names a model outside its folder, through a link: run `sparseoco nightly` "
@@ -387,9 +376,9 @@ def _no_model(folder: Location) -> InputError:
 
 def amend_model(folder: Location, entries: dict[str, Any]) -> None:
     """Set entries of the description of a model."""
-    described = read_json(folder / "model.json")
+    described = commit.read_json(folder / "model.json")
     if described != described | entries:
-        commit_json(folder / "model.json", described | entries)
+        commit.commit_json(folder / "model.json", described | entries)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -472,7 +461,7 @@ class Model:
             raise DamagedError(
                 f"{folder / 'model.json'} is corrupt or of another version: train again.", code="corrupt-model"
             ) from error
-        if digest_file(folder / "weights.parquet") != described["weights_sha256"]:
+        if commit.digest_file(folder / "weights.parquet") != described["weights_sha256"]:
             raise DamagedError(
                 f"{folder}: weights.parquet is corrupt or being replaced: run again, or train again.",
                 code="corrupt-model",
@@ -484,7 +473,7 @@ class Model:
         elif not set(pc.unique(self.table["class"]).to_pylist()) <= set(self.classes[-self.outputs :] or ["value"]):
             fault = "it has a class that model.json does not have"
         elif not all(within_bounds(self.table[name].to_numpy()) for name in columns[3:]):
-            fault = f"a weight or an idf is not finite, or larger than {LARGEST:.0e}"
+            fault = f"a weight or an idf is not finite, or larger than {commit.LARGEST:.0e}"
         else:  # ids and classes are used as positions
             fault = index_fault(self.table["feature_id"].to_numpy(), features.count)
         if fault is not None:
@@ -538,7 +527,7 @@ class Model:
         idf = self.table["idf"].to_numpy()[first]
         if normed:
             path = self.folder / VOCABULARY
-            if not path.exists() or digest_file(path) != self.description.get("vocabulary_sha256"):
+            if not path.exists() or commit.digest_file(path) != self.description.get("vocabulary_sha256"):
                 raise DamagedError(
                     f"{path} is missing or corrupt: it is not the file that the model was saved with.",
                     code="corrupt-model",

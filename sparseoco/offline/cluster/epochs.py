@@ -27,27 +27,11 @@ from sparseoco.kernels.epoch import EpochColumns
 from sparseoco.kernels.full_pass import MARGINS, loss_kernels
 from sparseoco.kernels.order import fold_rows
 from sparseoco.kernels.responses import row_loss
+from sparseoco.offline import epochs
+from sparseoco.offline import passes as full_passes
 from sparseoco.offline.cluster.passes import ClusterPasses, Pass, RowsSource, open_rows, read_rows
-from sparseoco.offline.epochs import (
-    Blocks,
-    Coordinates,
-    EpochProblem,
-    Share,
-    State,
-    bytes_needed,
-    play_rounds,
-    row_sizes,
-)
-from sparseoco.offline.passes import (
-    ColumnMajor,
-    Floats,
-    Leaves,
-    Shape,
-    Span,
-    chunks,
-    row_weights,
-    tree_sum,
-)
+from sparseoco.offline.epochs import Blocks, Coordinates, EpochProblem, Share, State
+from sparseoco.offline.passes import ColumnMajor, Floats, Span
 from sparseoco.storage.checkpoints import read_checkpoint, write_array, write_checkpoint
 from sparseoco.storage.commit import commit_json, make_folder, read_json, remove_file, remove_folder
 from sparseoco.storage.locations import Location
@@ -349,7 +333,7 @@ def _play_samples(
     blocks = Blocks.of(read_rows(sizes, 1)[:, 0], first)
     seed = task.block.setting.seed
     run = corpus, rows, SlopeFiles(done), gradient, blocks, share, seed, epoch
-    return play_rounds(method, *run, check_worker_running)
+    return epochs.play_rounds(method, *run, check_worker_running)
 
 
 def _finish(task: EpochTask, target: Location, total: State | None, count: int, epoch: int, examples: int) -> None:
@@ -363,7 +347,7 @@ def _finish(task: EpochTask, target: Location, total: State | None, count: int, 
 
 def _sizes(task: EpochTask, bounds: list[tuple[int, int]]) -> Floats:
     corpus = open_rows(task.rows)
-    return np.concatenate([row_sizes(corpus, task.span, start, stop) for start, stop in bounds])
+    return np.concatenate([epochs.row_sizes(corpus, task.span, start, stop) for start, stop in bounds])
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -386,7 +370,7 @@ class CoordinatesOnCluster(EpochMethod):
     def __init__(self, client: Client, task: EpochTask, folder: Location) -> None:
         problem, store, memory = task.problem, task.store, worker_shape(client).memory
         rounds = problem.configurations[0]["rounds"]
-        needed = bytes_needed(store.n_rows, problem.coordinates, problem.columns, rounds, problem.penalty.name)
+        needed = epochs.bytes_needed(store.n_rows, problem.coordinates, problem.columns, rounds, problem.penalty.name)
         if needed > memory:
             raise InputError(
                 f"cao-rcd needs {needed / 1e9:.1f} GB for {problem.columns} columns ({store.n_features:,} features, "
@@ -483,12 +467,14 @@ def _tables(client: Client, method: EpochMethod) -> list[Tables]:
 def _evaluate(client: Client, method: EpochMethod) -> EpochObjective:
     """Losses and errors of all examples, summed by leaves, so that bits do not depend on the number of tasks."""
     store = method.task.store
-    bounds = Leaves(Span(), Shape(store.n_rows, store.n_features, store.manifest.nonzeros)).bounds()
+    bounds = full_passes.Leaves(
+        Span(), full_passes.Shape(store.n_rows, store.n_features, store.manifest.nonzeros)
+    ).bounds()
     count = min(len(bounds), TASKS_PER_SLOT * worker_shape(client).tasks)
     runs = [bounds[len(bounds) * i // count : len(bounds) * (i + 1) // count] for i in range(count)]
     arguments = [(method.task, method.weights_file, run) for run in runs]
     leaves = [leaf for part in TaskPool(client, EVALUATION).map(_evaluate_leaves, arguments) for leaf in part]
-    total: EpochObjective = tree_sum(leaves.__getitem__, 0, len(leaves))
+    total: EpochObjective = full_passes.tree_sum(leaves.__getitem__, 0, len(leaves))
     return total
 
 
@@ -534,7 +520,7 @@ def _evaluate_leaves(task: EpochTask, weights_file: Location, bounds: list[tuple
         held_out_rows = np.zeros(last - first, np.bool_)
         if setting.fold != NO_FOLD:
             held_out_rows[fold_rows(setting.seed, first, last, setting.fold, setting.folds) - first] = True
-        for rows in chunks(corpus, Span(), first, last):
+        for rows in full_passes.chunks(corpus, Span(), first, last):
             z, labels = _margins(rows, weights), np.asarray(rows.labels, np.float64)
             held_out, held_out_rows = held_out_rows[: labels.size], held_out_rows[labels.size :]
             for part, chosen in enumerate((~held_out, held_out)):
@@ -542,7 +528,7 @@ def _evaluate_leaves(task: EpochTask, weights_file: Location, bounds: list[tuple
                 EVALUATE(z[chosen], by_row(labels[chosen]), of_rows, problem.outputs, failed, *totals)
                 sums.rows[part] += np.count_nonzero(chosen)
             if rows.weights is not None:
-                own, learned = row_weights(rows), ~held_out
+                own, learned = full_passes.row_weights(rows), ~held_out
                 slopes = np.empty((np.count_nonzero(learned), problem.columns))
                 loss_kernels(loss).respond(z[learned], labels[learned], own[learned], positive, slopes, weighted)
         sums.weighted_loss_sum[:] = sums.loss_sum[0] if own is None else problem.by_configuration(weighted)

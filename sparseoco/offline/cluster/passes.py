@@ -20,27 +20,10 @@ from sparseoco.execution.pool import Call, TaskPool
 from sparseoco.kernels.columns import RowBatch
 from sparseoco.kernels.full_pass import ACCUMULATE, loss_kernels
 from sparseoco.learners.losses import Loss, find_loss
+from sparseoco.offline import passes as full_passes
 from sparseoco.offline.optimum import ColumnProgress, Newton, OptimumProblem, Regulariser, solve
 from sparseoco.offline.options import OptimumOptions
-from sparseoco.offline.passes import (
-    Floats,
-    Leaves,
-    Partial,
-    Passes,
-    PassRequest,
-    PassResult,
-    RowSource,
-    Shape,
-    Span,
-    WithIntercept,
-    chunks,
-    leaf_conjugates,
-    leaf_weights,
-    local_passes,
-    row_weights,
-    sum_leaves,
-    tree_sum,
-)
+from sparseoco.offline.passes import Floats, PassRequest, PassResult, RowSource, Span, chunks, row_weights
 from sparseoco.offline.quasi_newton import QuasiNewton
 from sparseoco.storage.checkpoints import is_complete, map_array, read_checkpoint, write_array, write_checkpoint
 from sparseoco.storage.commit import commit_json, digest_value, make_folder, read_json, remove_file, remove_folder
@@ -78,7 +61,7 @@ class Pass(NamedTuple):
     """
 
     source: RowsSource
-    leaves: Leaves
+    leaves: full_passes.Leaves
     files: str
     request: PassRequest | None
 
@@ -96,10 +79,10 @@ class Pass(NamedTuple):
         """npz `loss_sum` and `exact_sum` (columns,), `gradient` (features, columns)."""
         return location(f"{self.files}-total.npz")
 
-    def sums(self) -> Partial:
+    def sums(self) -> full_passes.Partial:
         """Read the total. Raises `StorageError` if its file is missing or corrupt."""
         with read_checkpoint(self.total) as (_, read):
-            return Partial(*(read(name) for name in Partial._fields))
+            return full_passes.Partial(*(read(name) for name in full_passes.Partial._fields))
 
     def remove(self) -> None:
         """Delete its files."""
@@ -112,7 +95,7 @@ def open_rows(source: RowsSource) -> RowSource:
     store = open_store(source.store)
     corpus, own = worker_corpus(store, source.weighting), source.class_weights
     rows: RowSource = corpus if own is None else ClassWeighted(corpus, own)
-    return WithIntercept(rows, store.n_features) if source.intercept else rows
+    return full_passes.WithIntercept(rows, store.n_features) if source.intercept else rows
 
 
 def read_weights(path: Location) -> Floats:
@@ -120,15 +103,15 @@ def read_weights(path: Location) -> Floats:
     return np.array(read_rows(path))
 
 
-def run_sums(task: Pass, first: int, last: int, weights: Floats | None) -> Partial:
+def run_sums(task: Pass, first: int, last: int, weights: Floats | None) -> full_passes.Partial:
     """The sums of leaves first..last, whose slopes are written, at these weights, 0 if None."""
     if weights is None:
         weights = np.zeros((task.leaves.shape.n_features, 1 if task.request is None else len(task.request.positive)))
     run = open_rows(task.source), task.leaves.span, task.leaves.bounds()[first:last], weights, task.request
-    return sum_leaves(*run, lambda i, slopes: write_array(task.slopes_of(first + i), slopes))
+    return full_passes.sum_leaves(*run, lambda i, slopes: write_array(task.slopes_of(first + i), slopes))
 
 
-def write_total(task: Pass, total: Partial) -> None:
+def write_total(task: Pass, total: full_passes.Partial) -> None:
     """Write the sum of all runs."""
     write_checkpoint(task.total, {}, total._asdict().items())
 
@@ -139,8 +122,8 @@ def conjugate_sums(task: Pass, first: int, last: int, scale: Floats) -> list[Flo
     assert task.request is not None
     sums = []
     for i in range(first, last):
-        slopes, weights = read_rows(task.slopes_of(i), scale.size), leaf_weights(rows, span, bounds[i])
-        sums.append(leaf_conjugates(task.request.loss, slopes, weights, scale))
+        slopes, weights = read_rows(task.slopes_of(i), scale.size), full_passes.leaf_weights(rows, span, bounds[i])
+        sums.append(full_passes.leaf_conjugates(task.request.loss, slopes, weights, scale))
     return sums
 
 
@@ -171,7 +154,7 @@ NEWTON_NONZEROS = 1 << 24
 one task, with a tenth of the passes. It depends on the data only, so that bits do not depend on the cluster."""
 
 
-class ClusterPasses(Passes):
+class ClusterPasses(full_passes.Passes):
     """Passes over a span of a store, run by the workers of a client.
 
     Parameters
@@ -204,10 +187,10 @@ class ClusterPasses(Passes):
     ) -> None:
         self.client, self.source, self.work = client, source, work.resolve()
         store = open_store(source.store)
-        shape = Shape(store.n_rows, store.n_features, store.manifest.nonzeros)
+        shape = full_passes.Shape(store.n_rows, store.n_features, store.manifest.nonzeros)
         self.shape = shape.with_intercept() if source.intercept else shape
         self.span = (span or Span()).within(store.n_rows)
-        self.leaves = Leaves(self.span, self.shape, leaf_nonzeros)
+        self.leaves = full_passes.Leaves(self.span, self.shape, leaf_nonzeros)
         self.bounds = self.leaves.bounds()
         self._pool = TaskPool(client, "A pass failed")
         make_folder(self.work)
@@ -234,7 +217,7 @@ class ClusterPasses(Passes):
         calls = [(task, *run, scale) for run in runs]
         parts = self._pool.map(conjugate_sums, calls, placements(self.client, len(runs)))
         leaves = [sums for part in parts for sums in part]
-        return np.asarray(tree_sum(leaves.__getitem__, 0, len(leaves)))
+        return np.asarray(full_passes.tree_sum(leaves.__getitem__, 0, len(leaves)))
 
     def _squares(self) -> Floats:
         done = self.run(None, None)
@@ -569,7 +552,7 @@ def _solve(store: StoreReference, options: OptimumOptions, number: int, path: Lo
     indptr, indices, counts, labels, own = worker_corpus(opened, options.weighting).gather(np.arange(opened.n_rows))
     matrix = scipy.sparse.csr_matrix((counts, indices, indptr), shape=(opened.n_rows, opened.n_features), copy=False)
     weights = None if own is None else np.asarray(own, np.float64)
-    passes = local_passes(matrix, labels, weights, fit_intercept=options.intercept)
+    passes = full_passes.local_passes(matrix, labels, weights, fit_intercept=options.intercept)
     solver = Newton(passes, problem, tol=options.tol, max_passes=options.max_passes)
     solve(solver, check_worker_running)
     write_column(solver.columns[0], path)

@@ -25,33 +25,15 @@ from sparseoco.learners import takes_intercept
 from sparseoco.learners.cao_rcd import slope_bounds
 from sparseoco.learners.losses import Loss
 from sparseoco.offline.bounds import Bound, NoBound, regret_bound
+from sparseoco.offline.cluster import passes as cluster_passes
 from sparseoco.offline.cluster.epochs import EpochTask, epoch_metrics, open_coordinates, run_epoch_block
-from sparseoco.offline.cluster.passes import (
-    FAILURE,
-    NEWTON_NONZEROS,
-    PassProblem,
-    RowsSource,
-    open_rows,
-    read_column,
-    solve_by_passes,
-)
+from sparseoco.offline.cluster.passes import PassProblem, RowsSource
 from sparseoco.offline.epochs import Blocks, row_sizes
 from sparseoco.offline.optimum import OptimumProblem, minimise
 from sparseoco.offline.options import MAX_PASSES
 from sparseoco.offline.passes import Floats, LocalPasses, Span, chunks, local_passes, row_weights
-from sparseoco.offline.regret.bounds import (
-    FIRST_EPOCH,
-    Comparator,
-    LinearSum,
-    Measurement,
-    Solution,
-    bound_task,
-    curve_task,
-    find_comparator,
-    measurable,
-    sample_size,
-    spread_marks,
-)
+from sparseoco.offline.regret import bounds as measures
+from sparseoco.offline.regret.bounds import Comparator, Measurement, Solution
 from sparseoco.offline.regret.tables import Row, slope_row
 from sparseoco.storage.checkpoints import read_checkpoint, write_checkpoint
 from sparseoco.storage.commit import digest_value, read_json, remove_folder
@@ -82,7 +64,7 @@ def epoch_marks(
     values = [at_zero, *objectives]
     ends = [1, *(rounds * epoch for epoch in range(1, len(values)))]
     for epoch in range(1, len(values)):
-        every, second = LinearSum(), LinearSum()
+        every, second = measures.LinearSum(), measures.LinearSum()
         for k in range(epoch + 1):
             every.add(ends[k], values[k])
             if k % 2 == 0 or k == epoch:
@@ -162,7 +144,7 @@ def measure_epochs(client: Client, block: Block, store: Store, cells: Location, 
 
 def _facts(task: EpochTask, columns: StoreReference | None) -> dict[str, Any]:
     """Rounds per epoch, H(0), and the inputs of bounds."""
-    problem, corpus, (parameters,) = task.problem, open_rows(task.rows), task.block.configurations
+    problem, corpus, (parameters,) = task.problem, cluster_passes.open_rows(task.rows), task.block.configurations
     span = Span().within(corpus.n_rows)
     sums = Sums(0.0, 0.0, 0.0)
     for rows in chunks(corpus, span, span.start, span.stop):
@@ -270,7 +252,7 @@ def optimum_task(stream: Stream, target: Target) -> None:
         return
     store, T = open_store(stream.store), target.T
     corpus = class_weighted(worker_corpus(store, target.weighting), stream.setting.class_weights)
-    rows = corpus.gather(stream.setting.order.rows(FIRST_EPOCH, store.n_rows, 0, T))
+    rows = corpus.gather(stream.setting.order.rows(measures.FIRST_EPOCH, store.n_rows, 0, T))
     seen = np.flatnonzero(np.bincount(rows.indices, minlength=store.n_features))
     if not seen.size:
         seen = np.zeros(1, np.int64)  # solvers need a feature
@@ -293,7 +275,7 @@ def solve_by_cluster(client: Client, stream: Stream, targets: Sequence[Target], 
     """
     first, T, setting = targets[0], targets[0].T, stream.setting
     source = RowsSource(stream.store, first.weighting, setting.class_weights)
-    span = Span(seed=setting.seed, epoch=FIRST_EPOCH, range_rows=setting.range_rows, stop=T)
+    span = Span(seed=setting.seed, epoch=measures.FIRST_EPOCH, range_rows=setting.range_rows, stop=T)
     alphas = [target.comparator.alpha(T) for target in targets]
     files, outputs = list[Location](), len(stream.positive)
     # With weights in its penalty every output has passes of its own.
@@ -302,10 +284,10 @@ def solve_by_cluster(client: Client, stream: Stream, targets: Sequence[Target], 
         problem = comparator_problem(setting.loss, positive, first.comparator, alphas)
         own = [work / f"{i}" / f"{column}.npz" for column in range(len(problem.columns))]
         factors = None if first.thresholds is None else partial(_output_factors, first, i)
-        solve_by_passes(client, PassProblem(source, span, problem, first.tol, MAX_PASSES, factors), own)
+        cluster_passes.solve_by_passes(client, PassProblem(source, span, problem, first.tol, MAX_PASSES, factors), own)
         files += own
     for i, target in enumerate(targets):
-        TaskPool(client, FAILURE).call(_write_solution, files[i * outputs : (i + 1) * outputs], target)
+        TaskPool(client, cluster_passes.FAILURE).call(_write_solution, files[i * outputs : (i + 1) * outputs], target)
     remove_folder(work)
 
 
@@ -318,7 +300,7 @@ def _output_factors(target: Target, output: int) -> Floats:
 
 def _write_solution(files: Sequence[Location], target: Target) -> None:
     """Write the `Solution` of one comparator from the solved columns of its outputs."""
-    columns, factors = [read_column(file) for file in files], target.factors()
+    columns, factors = [cluster_passes.read_column(file) for file in files], target.factors()
     weights = np.stack([column.best for column in columns], axis=1)
     weights = weights if factors is None else weights * factors
     objective, gap = sum(column.objective for column in columns), sum(column.gap for column in columns)
@@ -376,7 +358,7 @@ def run_regret(
     SparseocoError
         An error that would stop every task or pass.
     """
-    rounds = spread_marks(store.n_rows, marks)
+    rounds = measures.spread_marks(store.n_rows, marks)
     regret = _Regret(client, options, store, folder.absolute(), rounds, tol, progress)  # workers have other folders
     compared, reasons = {}, {}
     for c in configurations:
@@ -480,11 +462,11 @@ class _Regret:
         self.setting, self.outputs = search_setting(chosen, store, NO_FOLD), outputs
         positive = tuple(range(outputs)) if outputs > 1 else (1,)
         self.stream = Stream(store_reference(store), self.setting, positive)
-        self.fits_task = store.manifest.nonzeros * outputs <= NEWTON_NONZEROS
+        self.fits_task = store.manifest.nonzeros * outputs <= cluster_passes.NEWTON_NONZEROS
         if options.intercept and not self.fits_task:
             raise InputError(
-                f"With an intercept regret is measured for at most {NEWTON_NONZEROS:,} nonzeros times classes: keep "
-                "fewer documents or features at ingest, or search with intercept = false.",
+                f"With an intercept regret is measured for at most {cluster_passes.NEWTON_NONZEROS:,} nonzeros times "
+                "classes: keep fewer documents or features at ingest, or search with intercept = false.",
                 code="unsupported-combination",
             )
 
@@ -497,12 +479,14 @@ class _Regret:
                 code="unsupported-combination",
             )
         intercept = self.fits_task and takes_intercept(c.algorithm, options.penalty) and options.intercept is not False
-        comparator = find_comparator(c.algorithm, c.parameters, options.loss, options.penalty, intercept=intercept)
+        comparator = measures.find_comparator(
+            c.algorithm, c.parameters, options.loss, options.penalty, intercept=intercept
+        )
         own = {"epochs": options.epochs, "range_rows": 0} if comparator.epochs else {"epochs": 1}
         block = Block.of(self.setting.model_copy(update=own | {"intercept": intercept}), [c])
-        samples = sample_size(store.n_rows, store.manifest.nonzeros, store.n_features)
+        samples = measures.sample_size(store.n_rows, store.manifest.nonzeros, store.n_features)
         measurement = Measurement(block, (), 0) if comparator.epochs else Measurement(block, tuple(self.marks), samples)
-        bound = measurable(regret_bound(c.algorithm, c.parameters, options.penalty), options.loss)
+        bound = measures.measurable(regret_bound(c.algorithm, c.parameters, options.penalty), options.loss)
         tol = self.tol * (EPOCHS_TOL if comparator.epochs else 1.0)
         return _Curve(measurement, comparator, bound, tol, self.marks[-1], self.folder)
 
@@ -510,7 +494,7 @@ class _Regret:
         """Compute all files of these curves, unless they exist and are intact; failed curves get a reason."""
         remove_damaged(TaskPool(self.client), self.folder)
         streams = [curve for curve in curves if not curve.comparator.epochs]
-        for curve, reason in self._run("curves", {c: (c.path, curve_task, ()) for c in streams}).items():
+        for curve, reason in self._run("curves", {c: (c.path, measures.curve_task, ()) for c in streams}).items():
             curve.failure = reason
         self._run_epochs([curve for curve in curves if curve.comparator.epochs])
         self._find_optima([curve for curve in curves if curve.failure is None])
@@ -518,7 +502,7 @@ class _Regret:
         for curve in streams:
             if curve.failure is None:
                 optima = {T: curve.optimum(T) for T in curve.compared_marks()}
-                tasks[curve] = curve.bound_path, bound_task, (optima,)
+                tasks[curve] = curve.bound_path, measures.bound_task, (optima,)
         for curve, reason in self._run("bounds", tasks).items():
             curve.bound_failure = reason
 
@@ -558,7 +542,7 @@ class _Regret:
         store, stream = self.store, self.stream
         targets = {target.path: target for curve in curves for target in curve.targets()}
         missing = [target for target in targets.values() if not target.path.exists()]
-        limit = NEWTON_NONZEROS * store.n_rows
+        limit = cluster_passes.NEWTON_NONZEROS * store.n_rows
         calls: dict[str, Call] = {}
         groups: dict[tuple[Any, ...], list[Target]] = {}
         for own in missing:

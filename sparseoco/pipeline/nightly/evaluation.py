@@ -64,6 +64,22 @@ class IncrementEvaluation(NamedTuple):
     deployed_error: float | None = None
 
 
+class Candidate(NamedTuple):
+    """A block of one configuration after an increment, as tasks get it: the store at that version, and the folder of
+    the states."""
+
+    block: Block
+    reference: StoreReference
+    checkpoints: Location
+
+    @classmethod
+    def of(cls, block: Block, store: Location, checkpoints: Location) -> "Candidate":
+        """That of a block in the folder of a store. Raises `StorageError`."""
+        assert block.setting.increment is not None
+        learned = Store(store, read_manifest(store, block.setting.increment.version))
+        return cls(block, store_reference(learned), checkpoints.resolve())
+
+
 def evaluate_increment(client: Client, store: Location, version: int, deployed: Location | None) -> IncrementEvaluation:
     """Evaluate the deployed model, given by its folder, on an increment. Raises `SparseocoError` if the task fails."""
     increment, pool = increment_store(store, version), TaskPool(client, "The new documents could not be evaluated")
@@ -82,27 +98,19 @@ def check_deployed(folder: Location) -> None:
 
 
 def write_candidate(
-    client: Client,
-    block: Block,
-    store: Location,
-    checkpoints: Location,
-    model: Location,
-    options: SearchOptions,
-    curve: Sequence[dict[str, Any]],
+    client: Client, candidate: Candidate, model: Location, options: SearchOptions, curve: Sequence[Row]
 ) -> None:
-    """Write the model of a block of one configuration at the end of its increment to the folder `model`.
+    """Write the model of a candidate to the folder `model`.
 
     It is calibrated, and its threshold chosen, on the newest margins with which its documents were predicted before
     they were learned.
 
     Raises `SparseocoError` if the task fails.
     """
-    if model_is_complete(model, block.digest, block.setting.epochs):
+    if model_is_complete(model, candidate.block.digest, candidate.block.setting.epochs):
         return
-    assert block.setting.increment is not None
-    learned = Store(store, read_manifest(store, block.setting.increment.version))
-    rule = resolve(options, learned, search=True).threshold_rule
-    arguments = block, options.seed, rule, curve, store_reference(learned), checkpoints.resolve(), model.resolve()
+    rule = resolve(options, open_store(candidate.reference), search=True).threshold_rule
+    arguments = candidate, options.seed, rule, curve, model.resolve()
     TaskPool(client, "The model could not be written").call(_write_task, *arguments)
 
 
@@ -167,36 +175,28 @@ def _load_learner(model: Location, increment: Store) -> Learner:
 
 
 def _write_task(
-    block: Block,
-    seed: int,
-    threshold: ThresholdRule | None,
-    curve: Sequence[Row],
-    reference: StoreReference,
-    checkpoints: Location,
-    model: Location,
+    candidate: Candidate, seed: int, threshold: ThresholdRule | None, curve: Sequence[Row], model: Location
 ) -> None:
-    increment = block.setting.increment
+    block, increment, whole = candidate.block, candidate.block.setting.increment, open_store(candidate.reference)
     assert increment is not None
-    whole = open_store(reference)
-    learner = learner_after(checkpoints, block.setting.digest, increment.version, block.identities, whole)
-    rules = _progressive_rules(block, whole.increment, checkpoints, threshold)
+    learner = learner_after(candidate.checkpoints, block.setting.digest, increment.version, block.identities, whole)
+    rules = _progressive_rules(candidate, whole.increment, threshold)
     described = describe_block(block) | {"seed": seed, "increment": increment.version} | rules
     values = increment_weights(whole.folder, increment.version, block.weighting)
     intercepts = learner.intercepts()[0] if learner.intercept else None
     write_model(model, learner.weights_of(0), whole, described, curve, learner, values, intercepts)
 
 
-def _progressive_rules(
-    block: Block, increment: Store, checkpoints: Location, threshold: ThresholdRule | None
-) -> dict[str, Any]:
+def _progressive_rules(candidate: Candidate, increment: Store, threshold: ThresholdRule | None) -> dict[str, Any]:
     """The `decision_rules` of the margins with which the last `ROWS` documents of an increment were predicted.
 
     Of a first increment, which starts from nothing, they are the last part. There are none if the state before the
     increment is lost.
     """
+    block = candidate.block
     corpus = block_corpus(block, increment, host_folder())
     with suppress(StateLostError):
-        learner, n_rows = start_run(checkpoints, block, increment).learner, corpus.n_rows
+        learner, n_rows = start_run(candidate.checkpoints, block, increment).learner, corpus.n_rows
         recorder = MarginRecorder(learner, max(0, n_rows - ROWS), n_rows)
         if learner.rounds == 0:
             recorder = MarginRecorder.of_first_pass(learner, n_rows)
@@ -232,101 +232,35 @@ class Comparison(NamedTuple):
 
 
 def compare_increment(
-    client: Client,
-    block: Block,
-    store: Location,
-    deployed: Location | None,
-    checkpoints: Location,
-    metric: str,
-    confidence: float,
+    client: Client, candidate: Candidate, deployed: Location | None, metric: str, confidence: float
 ) -> Comparison:
-    """Compare the candidate, a block of one configuration, with the deployed model, given by its folder.
+    """Compare a candidate with the deployed model, given by its folder, on the documents of the increment.
 
     Every document is predicted before the candidate learns it. Raises `SparseocoError` if the task fails.
     """
-    assert block.setting.increment is not None
-    reference = store_reference(increment_store(store, block.setting.increment.version))
-    arguments = block, deployed and deployed.resolve(), metric, confidence, reference, checkpoints.resolve()
+    arguments = candidate, deployed and deployed.resolve(), metric, confidence
     found: Comparison = TaskPool(client, "The candidate could not be compared").call(_compare, *arguments)
     return found
 
 
-def _compare(
-    block: Block,
-    folder: Location | None,
-    metric: str,
-    confidence: float,
-    reference: StoreReference,
-    checkpoints: Location,
-) -> Comparison:
-    increment = open_store(reference)
+def _compare(candidate: Candidate, folder: Location | None, metric: str, confidence: float) -> Comparison:
+    block, increment = candidate.block, open_store(candidate.reference).increment
     try:
-        candidate = start_run(checkpoints, block, increment).learner
+        learner = start_run(candidate.checkpoints, block, increment).learner
     except StateLostError:
         return Comparison(metric)
     deployed = None if folder is None else DeployedLearner.of(folder, increment)
-    labels, margins = _margins(block, candidate, deployed, increment)
-    models = [candidate] if deployed is None else [candidate, deployed.learner]
+    labels, margins = _margins(block, learner, deployed, increment)
+    models = [learner] if deployed is None else [learner, deployed.learner]
     joint = [bool(find_loss(model.loss).joint) for model in models]
-    return _compared(block.setting.positive, joint, labels, margins, increment, metric, confidence)
-
-
-def _margins(
-    block: Block, candidate: Learner, deployed: DeployedLearner | None, increment: Store
-) -> tuple[NDArray[Any], list[NDArray[Any]]]:
-    """Labels and both models' margins of the last documents of the increment's stream."""
-    scratch = host_folder()
-    own = block_corpus(block, increment, scratch)
-    counts = open_corpus(increment, scratch)
-    keep = max(1, MAX_VALUES // (candidate.n_outputs * CHUNK_ROWS))  # chunks
-    labels: list[NDArray[Any]] = []
-    margins: list[list[NDArray[Any]]] = [[], []]
-    first = 0
-
-    def record(z: NDArray[Any], truth: NDArray[Any]) -> None:
-        labels.append(np.asarray(truth))
-        margins[0].append(z[:, 0])
-
-    passes = passes_of(block.setting, own, StreamPosition(1, own.n_rows))
-    for position in train(PredictingLearner(candidate, record), own, passes):
-        check_worker_running()
-        if deployed is not None:
-            batch = counts.gather(block.setting.order.rows(1, own.n_rows, first, position.position))
-            margins[1].append(deployed.learner.margins(*deployed.known(batch))[:, 0])
-        first = position.position
-        for parts in (labels, *margins):
-            del parts[:-keep]
-    return np.concatenate(labels), [np.concatenate(parts) for parts in margins if parts]
-
-
-def _compared(
-    positive: int,
-    joint: list[bool],
-    labels: NDArray[Any],
-    margins: list[NDArray[Any]],
-    increment: Store,
-    metric: str,
-    confidence: float,
-) -> Comparison:
-    kind = store_label_kind(increment)
+    kind, positive = store_label_kind(increment), block.setting.positive
     tables, values = [], []
     for own, joined in zip(margins, joint, strict=True):
         scores = Scores(kind, len(own), own.shape[1], 1, dtype=own.dtype, joint=joined, positive=positive)
         scores.add(np.ascontiguousarray(own)[:, None], labels)
         tables.append(scores)
         values.append(scores.rows()[0][metric])
-    classes = [
-        {"class": name}
-        | {
-            f"{prefix}{measure}": float(correct / whole) if whole else None
-            for prefix, scores in zip(("", "deployed_"), tables, strict=False)
-            for measure, correct, whole in (
-                ("recall", scores.counts[0, 2, k], scores.counts[0, 0, k]),
-                ("precision", scores.counts[0, 2, k], scores.counts[0, 1, k]),
-            )
-        }
-        for k, name in enumerate(increment.classes)
-    ]
+    classes = [{"class": name} | _class_measures(tables, k) for k, name in enumerate(increment.classes)]
     comparison = Comparison(metric, len(labels), values[0], None, classes=classes)
     if len(margins) == 1:
         return comparison
@@ -336,3 +270,43 @@ def _compared(
     if found is None:
         return comparison
     return comparison._replace(difference=found.value, low=found.low, high=found.high)
+
+
+def _class_measures(tables: Sequence[Scores], k: int) -> Row:
+    """Recall and precision of a class, of the candidate and of the deployed model."""
+    return {
+        f"{prefix}{measure}": float(correct / whole) if whole else None
+        for prefix, scores in zip(("", "deployed_"), tables, strict=False)
+        for measure, correct, whole in (
+            ("recall", scores.counts[0, 2, k], scores.counts[0, 0, k]),
+            ("precision", scores.counts[0, 2, k], scores.counts[0, 1, k]),
+        )
+    }
+
+
+def _margins(
+    block: Block, learner: Learner, deployed: DeployedLearner | None, increment: Store
+) -> tuple[NDArray[Any], list[NDArray[Any]]]:
+    """Labels and both models' margins of the last documents of the increment's stream."""
+    scratch = host_folder()
+    own = block_corpus(block, increment, scratch)
+    counts = open_corpus(increment, scratch)
+    keep = max(1, MAX_VALUES // (learner.n_outputs * CHUNK_ROWS))  # chunks
+    labels: list[NDArray[Any]] = []
+    margins: list[list[NDArray[Any]]] = [[], []]
+    first = 0
+
+    def record(z: NDArray[Any], truth: NDArray[Any]) -> None:
+        labels.append(np.asarray(truth))
+        margins[0].append(z[:, 0])
+
+    passes = passes_of(block.setting, own, StreamPosition(1, own.n_rows))
+    for position in train(PredictingLearner(learner, record), own, passes):
+        check_worker_running()
+        if deployed is not None:
+            batch = counts.gather(block.setting.order.rows(1, own.n_rows, first, position.position))
+            margins[1].append(deployed.learner.margins(*deployed.known(batch))[:, 0])
+        first = position.position
+        for parts in (labels, *margins):
+            del parts[:-keep]
+    return np.concatenate(labels), [np.concatenate(parts) for parts in margins if parts]

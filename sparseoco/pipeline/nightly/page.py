@@ -2,27 +2,14 @@
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
 from sparseoco.core.formatting import NONE, PERCENT, integer, metric_name, parameters, percent, plural
 from sparseoco.learners import without_defaults
 from sparseoco.pipeline.nightly.history import Deployed, find_deployed, left_out, read_history
-from sparseoco.report.charts import (
-    COLOURS,
-    MARKERS,
-    Chart,
-    Level,
-    Points,
-    Series,
-    dashes,
-    integer_axis,
-    line,
-    linear_axis,
-    styles,
-    values_y,
-)
+from sparseoco.report import charts
 from sparseoco.report.page import plain
 from sparseoco.report.svg import draw_plots, render_page
 from sparseoco.storage.commit import commit_bytes
@@ -40,6 +27,11 @@ SHOWN: Final = 90
 OUTLIER: Final = 5
 LISTED: Final = 10
 MAX_ROWS: Final = 100
+DRAWN: Final = (
+    *("history", "history-configurations", "history-classes"),
+    *("history-timings", "history-rollbacks", "history-quarantine"),
+)
+"""The tables on the page."""
 QUARANTINE_FILE: Final = "history-quarantine.parquet"
 
 
@@ -50,10 +42,9 @@ def write_nightly_page(run: Location, name: str) -> Location:
     """
     page = run / PAGE
     history = read_history(run, "history")
-    configurations = read_history(run, "history-configurations", first=len(history))
-    classes = read_history(run, "history-classes", first=_first_shown(history))
-    others = (read_history(run, table) for table in ("history-timings", "history-rollbacks", "history-quarantine"))
-    text = render_nightly(name, history, configurations, classes, *others).encode()
+    first = {"history-configurations": len(history), "history-classes": _first_shown(history)}
+    tables = {"history": history} | {table: read_history(run, table, first.get(table, 1)) for table in DRAWN[1:]}
+    text = render_nightly(name, tables).encode()
     if not page.exists() or page.read_bytes() != text:
         commit_bytes(page, text)
     return page
@@ -63,19 +54,12 @@ def _first_shown(history: Sequence[Row]) -> int:
     return max(1, len(history) + 1 - SHOWN)
 
 
-def render_nightly(
-    name: str,
-    history: Sequence[Row],
-    configurations: Sequence[Row],
-    classes: Sequence[Row],
-    timings: Sequence[Row],
-    rollbacks: Sequence[Row],
-    quarantine: Sequence[Row],
-) -> str:
+def render_nightly(name: str, tables: Mapping[str, Sequence[Row]]) -> str:
     """The HTML of the page, with the last `SHOWN` increments and the totals of all.
 
     Rows of other tables beyond `history`, left by a killed run, are ignored.
     """
+    history, configurations, classes, timings, rollbacks, quarantine = (tables[table] for table in DRAWN)
     deployed = find_deployed(history, rollbacks)
     total, first = len(history), _first_shown(history)
     shown, known = history[first - 1 :], [row for row in classes if first <= row["increment"] <= total]
@@ -99,7 +83,7 @@ def render_nightly(
         "documents": sum(row["documents"] for row in history),
         "total": total,
         "configurations": sorted(last, key=_rank),
-        "style": styles(row["algorithm"] for row in last),
+        "style": charts.styles(row["algorithm"] for row in last),
         "plots": draw_plots(
             {key: None if chart is None else (title, chart) for key, (title, chart) in figures.items()}
         ),
@@ -111,10 +95,10 @@ def render_nightly(
     return render_page("nightly", context, "sparseoco.pipeline.nightly")
 
 
-def errors_figure(history: Sequence[Row]) -> Chart:
+def errors_figure(history: Sequence[Row]) -> charts.Chart:
     """Progressive error of the candidate and error of the deployed model, on the same documents."""
 
-    def points(name: str, *, promoted: bool = False) -> Points:
+    def points(name: str, *, promoted: bool = False) -> charts.Points:
         rows = [row for row in history if row[name] is not None and (row["promoted"] or not promoted)]
         return [
             (row["increment"], 100 * row[name], f"increment {row['increment']}: {percent(row[name])}\n{row['reason']}")
@@ -122,15 +106,17 @@ def errors_figure(history: Sequence[Row]) -> Chart:
         ]
 
     series = [
-        line("candidate (progressive)", points("error"), COLOURS[0], marker="circle", size=3.0),
-        line("deployed model", points("deployed_error"), COLOURS[1], dash="dash", marker="square", size=3.0),
-        line("promoted", points("error", promoted=True), COLOURS[0], dash="", marker="diamond", size=6.0),
+        charts.line("candidate (progressive)", points("error"), charts.COLOURS[0], marker="circle", size=3.0),
+        charts.line(
+            "deployed model", points("deployed_error"), charts.COLOURS[1], dash="dash", marker="square", size=3.0
+        ),
+        charts.line("promoted", points("error", promoted=True), charts.COLOURS[0], dash="", marker="diamond", size=6.0),
     ]
-    x_axis = integer_axis("increment", [row["increment"] for row in history])
-    return Chart(x_axis, linear_axis("error rate, %", values_y(series)), series)
+    x_axis = charts.integer_axis("increment", [row["increment"] for row in history])
+    return charts.Chart(x_axis, charts.linear_axis("error rate, %", charts.values_y(series)), series)
 
 
-def difference_figure(history: Sequence[Row]) -> Chart | None:
+def difference_figure(history: Sequence[Row]) -> charts.Chart | None:
     """The metric of the candidate less that of the deployed model on the same documents, with confidence intervals.
 
     What is `OUTLIER` times as far from 0 as in half of the increments is drawn at that distance: one bad increment
@@ -148,23 +134,23 @@ def difference_figure(history: Sequence[Row]) -> Chart | None:
 
     series = []
     for title, colour, marker, promoted in (
-        ("not promoted", COLOURS[1], "square", False),
-        ("promoted", COLOURS[0], "diamond", True),
+        ("not promoted", charts.COLOURS[1], "square", False),
+        ("promoted", charts.COLOURS[0], "diamond", True),
     ):
         if own := [row for row in rows if row["promoted"] == promoted]:
             labels = [f"increment {row['increment']}: {difference_text(row)}\n{row['reason']}" for row in own]
             look: dict[str, Any] = {"dash": "", "marker": marker, "size": 5.0, "labels": labels}
             look |= {name: values(name, own) for name in ("low", "high")}
             x = [row["increment"] for row in own]
-            series.append(Series(title, x, values("difference", own), colour, **look))
+            series.append(charts.Series(title, x, values("difference", own), colour, **look))
     label = f"{metric_name(rows[-1]['metric'])}: candidate − deployed" + (", %" if scale == 100 else "")
-    drawn = values_y(series, bands=True)
-    levels = [Level(edge, "larger differences are drawn here") for edge in (-limit, limit) if edge in drawn]
-    x_axis = integer_axis("increment", [row["increment"] for row in history])
-    return Chart(x_axis, linear_axis(label, [*drawn, 0.0]), series, [Level(0.0, "equal"), *levels])
+    drawn = charts.values_y(series, bands=True)
+    levels = [charts.Level(edge, "larger differences are drawn here") for edge in (-limit, limit) if edge in drawn]
+    x_axis = charts.integer_axis("increment", [row["increment"] for row in history])
+    return charts.Chart(x_axis, charts.linear_axis(label, [*drawn, 0.0]), series, [charts.Level(0.0, "equal"), *levels])
 
 
-def recall_figure(rows: Sequence[Row]) -> Chart | None:
+def recall_figure(rows: Sequence[Row]) -> charts.Chart | None:
     """Recall of each of the largest classes by increment: of the candidate, each document predicted before it is
     learned. None if there are none."""
     if all(row["recall"] is None for row in rows):
@@ -176,11 +162,18 @@ def recall_figure(rows: Sequence[Row]) -> Chart | None:
         recalls[row["class"]].append((row["increment"], None if recall is None else 100 * recall, label))
     largest = [name for name, _ in sizes.most_common(MAX_CLASSES)]
     series = [
-        line(name, recalls[name], COLOURS[k % len(COLOURS)], dash=dash, marker=MARKERS[k % len(MARKERS)], size=3.5)
-        for k, (name, dash) in enumerate(zip(largest, dashes(len(largest)), strict=True))
+        charts.line(
+            name,
+            recalls[name],
+            charts.COLOURS[k % len(charts.COLOURS)],
+            dash=dash,
+            marker=charts.MARKERS[k % len(charts.MARKERS)],
+            size=3.5,
+        )
+        for k, (name, dash) in enumerate(zip(largest, charts.dashes(len(largest)), strict=True))
     ]
-    x_axis = integer_axis("increment", [row["increment"] for row in rows])
-    return Chart(x_axis, linear_axis("recall, %", values_y(series)), series)
+    x_axis = charts.integer_axis("increment", [row["increment"] for row in rows])
+    return charts.Chart(x_axis, charts.linear_axis("recall, %", charts.values_y(series)), series)
 
 
 def _since(deployed: Deployed | None, timings: Sequence[Row]) -> datetime | None:

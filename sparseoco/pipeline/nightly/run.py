@@ -13,32 +13,8 @@ from sparseoco.core.formatting import plural
 from sparseoco.core.logs import ProgressCallback, log_event, logged_step, no_progress
 from sparseoco.execution.clusters import connect
 from sparseoco.learners import find_algorithm
-from sparseoco.pipeline.nightly.evaluation import (
-    Comparison,
-    IncrementEvaluation,
-    check_deployed,
-    compare_increment,
-    evaluate_increment,
-    write_candidate,
-)
-from sparseoco.pipeline.nightly.history import (
-    Decision,
-    WindowCandidate,
-    add_increment,
-    add_rollback,
-    choose_candidate,
-    decide,
-    increment_model,
-    left_out,
-    promoted,
-    read_deployed,
-    read_history,
-    remove_model,
-    timing,
-    unneeded_models,
-    write_promoted,
-    write_quarantine,
-)
+from sparseoco.pipeline.nightly import evaluation
+from sparseoco.pipeline.nightly import history as records
 from sparseoco.pipeline.nightly.page import parameters_label, write_nightly_page
 from sparseoco.pipeline.run_file import RunFile, name_keys
 from sparseoco.pipeline.steps import RUN_FOLDER
@@ -140,27 +116,36 @@ def _check_options(run: RunFile) -> None:
         )
 
 
+class _Session(NamedTuple):
+    """A run in progress: what it is of, the client of its cluster, and where its progress goes."""
+
+    run: RunFile
+    client: Client
+    progress: ProgressCallback
+
+
 def _run(run: RunFile, progress: ProgressCallback) -> NightlyResult:
-    store, history = Store.find(run.store), read_history(run.out, "history")
+    store, history = Store.find(run.store), records.read_history(run.out, "history")
     known = len(history)
     _check_history(run, store, history)
     quarantine, new = _find_new(run, store)
-    write_quarantine(run.out, quarantine)
+    records.write_quarantine(run.out, quarantine)
     if store is not None and not new and known == store.manifest.version:
         _keep_results(run, store)
-        skipped = left_out(quarantine)
+        skipped = records.left_out(quarantine)
         files = "all files that can be read are" if skipped else "all files are"
         message = f"Nothing new: {files} learned, up to increment {known}."
         return NightlyResult([], publish(run, history), message, skipped)
     with connect(run.cluster, local_work_folder(run.out) / ".scratch") as client:
+        session = _Session(run, client, progress)
         if store is None or new:
-            store = _ingest(run, client, store, quarantine, new, progress)
+            store = _ingest(session, store, quarantine, new)
         _check_store(run, store)
         deadline = None if run.search.time_limit is None else time.monotonic() + run.search.time_limit
         lost = 0
         while True:
             try:
-                history = _learn(run, client, store, deadline, progress)
+                history = _learn(session, store, deadline)
                 break
             except StateLostError as error:  # its increment is learned again
                 lost += 1
@@ -169,9 +154,10 @@ def _run(run: RunFile, progress: ProgressCallback) -> NightlyResult:
                 log_event("nightly", "checkpoint lost", level=WARNING, reason=str(error))
     page = publish(run, history)
     if run.nightly.keep_models is not None:
-        for model in unneeded_models(run.out, history, run.nightly.keep_models):
-            remove_model(model)
-    return NightlyResult(history[known:], page, "", left_out(read_history(run.out, "history-quarantine")))
+        for model in records.unneeded_models(run.out, history, run.nightly.keep_models):
+            records.remove_model(model)
+    quarantine = records.read_history(run.out, "history-quarantine")
+    return NightlyResult(history[known:], page, "", records.left_out(quarantine))
 
 
 def _find_new(run: RunFile, store: Store | None) -> tuple[list[Row], list[Source]]:
@@ -185,10 +171,10 @@ def _find_new(run: RunFile, store: Store | None) -> tuple[list[Row], list[Source
     versions = {source.absolute: _version(source, options) for source in found}
     quarantine = [
         row if row["until"] is not None or row["key"] == versions.get(row["file"]) else row | {"until": version}
-        for row in read_history(run.out, "history-quarantine")
+        for row in records.read_history(run.out, "history-quarantine")
         if row["increment"] <= version
     ]
-    skipped = {row["file"] for row in left_out(quarantine)}
+    skipped = {row["file"] for row in records.left_out(quarantine)}
     return quarantine, new_sources([source for source in found if source.absolute not in skipped], options, store)
 
 
@@ -197,32 +183,25 @@ def _version(source: Source, options: TextOptions) -> str:
     return digest_value([source.key, options.max_bad_rows])
 
 
-def _ingest(
-    run: RunFile,
-    client: Client,
-    store: Store | None,
-    quarantine: Sequence[Row],
-    new: Sequence[Source],
-    progress: ProgressCallback,
-) -> Store:
+def _ingest(session: _Session, store: Store | None, quarantine: Sequence[Row], new: Sequence[Source]) -> Store:
     """Ingest the new files, without those that cannot be read.
 
     These are recorded before the ingest without them is committed. Raises `InputError` if no new file can be read.
     """
-    unreadable: list[Row] = []
+    run, unreadable = session.run, list[Row]()
     first: InputError | None = None
     while True:
-        write_quarantine(run.out, [*quarantine, *unreadable])
+        records.write_quarantine(run.out, [*quarantine, *unreadable])
         try:
             manifest = ingest(
                 list(run.ingest.inputs),
                 run.store,
                 run.ingest.text,
-                client=client,
+                client=session.client,
                 shard_bytes=run.ingest.shard_bytes,
                 vocabulary=run.ingest.vocabulary,
-                progress=progress,
-                left_out={row["file"] for row in left_out([*quarantine, *unreadable])},
+                progress=session.progress,
+                left_out={row["file"] for row in records.left_out([*quarantine, *unreadable])},
             )
             return Store(run.store, manifest)
         except InputError as error:
@@ -232,7 +211,7 @@ def _ingest(
                 raise
             new = [other for other in new if other is not source]
             if not any(other.bytes for other in new):
-                write_quarantine(run.out, quarantine)
+                records.write_quarantine(run.out, quarantine)
                 raise first from None
             reason = name_keys(str(error))
             unreadable.append(
@@ -248,18 +227,19 @@ def _ingest(
             log_event("nightly", "file left out", level=WARNING, file=source.path, code=error.code, reason=reason)
 
 
-def _learn(run: RunFile, client: Client, store: Store, deadline: float | None, progress: ProgressCallback) -> list[Row]:
+def _learn(session: _Session, store: Store, deadline: float | None) -> list[Row]:
     """Learn what is missing of all increments and decide the new ones; returns the history."""
-    history, last = read_history(run.out, "history"), store.manifest.version
-    run = run.model_copy(update={"search": resolve(run.search, store)})
+    history, last = records.read_history(session.run.out, "history"), store.manifest.version
+    run = session.run.model_copy(update={"search": resolve(session.run.search, store)})
+    session = session._replace(run=run)
     check_loss(run.search, store)
     chain = IncrementChain(run.search, run.store, last, len(history), run.out / "nightly", deadline)
     for version in range(min(chain.first, len(history) + 1), last + 1):
         started = time.monotonic()
-        learned = chain.learn(client, version, progress)
+        learned = chain.learn(session.client, version, session.progress)
         if version > len(history):
-            _decide(run, client, chain, version, history, started)
-            history = read_history(run.out, "history")
+            _decide(session, chain, version, history, started)
+            history = records.read_history(run.out, "history")
             if version < last:  # the last one is published at the end of the run
                 publish(run, history)
         if learned or chain.first > version:  # learned now, or by a run that was stopped before it removed them
@@ -306,18 +286,17 @@ def _check_store(run: RunFile, store: Store) -> None:
         check_size(name, store.n_features)
 
 
-def _decide(
-    run: RunFile, client: Client, chain: IncrementChain, version: int, history: Sequence[Row], started: float
-) -> None:
+def _decide(session: _Session, chain: IncrementChain, version: int, history: Sequence[Row], started: float) -> None:
     """Decide an increment after learning: write the model if it is promoted, then the tables."""
-    deployed = read_deployed(run.out, history)
-    model = None if deployed is None else increment_model(run.out, deployed.increment)
+    run, client = session.run, session.client
+    deployed = records.read_deployed(run.out, history)
+    model = None if deployed is None else records.increment_model(run.out, deployed.increment)
     if model is not None:
-        check_deployed(model)
-    evaluation = evaluate_increment(client, run.store, version, model)
+        evaluation.check_deployed(model)
+    measured = evaluation.evaluate_increment(client, run.store, version, model)
     manifest = read_manifest(run.store, version)
     previous = None if version == 1 else read_manifest(run.store, version - 1)
-    row = _counts(manifest, previous, evaluation) | {
+    row = _counts(manifest, previous, measured) | {
         "deployed": None if deployed is None else deployed.increment,
         "margin": run.nightly.margin,
         "confidence": run.nightly.confidence,
@@ -325,23 +304,25 @@ def _decide(
     rows = chain.rows(version)
     classes: Sequence[Row] = ()
     if not row["documents"]:
-        decision = Decision(False, "the new files contain no documents")
+        decision = records.Decision(False, "the new files contain no documents")
     else:
-        row |= {"deployed_error": evaluation.deployed_error, "deployed_loss": evaluation.deployed_loss}
+        row |= {"deployed_error": measured.deployed_error, "deployed_loss": measured.deployed_loss}
         metric = run.search.metric or ("error" if manifest.labels.classes else "loss")
         window = range(max(1, version + 1 - run.nightly.window), version + 1)
         try:
-            candidate = choose_candidate([chain.rows(increment) for increment in window], run.search.select, metric)
+            candidate = records.choose_candidate(
+                [chain.rows(increment) for increment in window], run.search.select, metric
+            )
         except SparseocoError as error:
-            decision = Decision(False, str(error))
+            decision = records.Decision(False, str(error))
         else:
             block = Block.of(chain.setting(version), [candidate.configuration])
             if metric == "loss":  # that of the two models may differ
                 metric = "log_loss" if manifest.labels.classes else "rmse"
-            options = chain.checkpoints, metric, run.nightly.confidence
-            comparison = compare_increment(client, block, run.store, model, *options)
+            learned = evaluation.Candidate.of(block, run.store, chain.checkpoints)
+            comparison = evaluation.compare_increment(client, learned, model, metric, run.nightly.confidence)
             classes = comparison.classes
-            decision = decide(
+            decision = records.decide(
                 comparison,
                 deployed=deployed is not None,
                 margin=run.nightly.margin,
@@ -349,19 +330,19 @@ def _decide(
             )
             row |= _candidate_columns(candidate, comparison)
             if decision.promoted:
-                curve, folder = chain.curve(version, row["configuration"]), increment_model(run.out, version)
-                write_candidate(client, block, run.store, chain.checkpoints, folder, run.search, curve)
+                curve, folder = chain.curve(version, row["configuration"]), records.increment_model(run.out, version)
+                evaluation.write_candidate(client, learned, folder, run.search, curve)
     row |= {"increment": version, "promoted": decision.promoted, "reason": decision.reason}
     tables = {
         "history-configurations": rows,
         "history-classes": _class_rows(manifest, previous, classes),
-        "history-timings": [timing(time.monotonic() - started)],
+        "history-timings": [records.timing(time.monotonic() - started)],
         "history": [row],
     }
-    add_increment(run.out, version, tables)
+    records.add_increment(run.out, version, tables)
 
 
-def _counts(manifest: Manifest, previous: Manifest | None, evaluation: IncrementEvaluation) -> Row:
+def _counts(manifest: Manifest, previous: Manifest | None, measured: evaluation.IncrementEvaluation) -> Row:
     """The columns of the history on documents, features and words."""
     row: Row = {
         "documents": manifest.rows - (previous.rows if previous else 0),
@@ -372,12 +353,12 @@ def _counts(manifest: Manifest, previous: Manifest | None, evaluation: Increment
         row["new_terms"] = manifest.features.count - (previous.features.count if previous else 0)
         if previous is not None:
             row["dropped_terms"] = dropped = manifest.dropped_terms - previous.dropped_terms
-            words = dropped + evaluation.words
+            words = dropped + measured.words
             row["unknown_share"] = dropped / words if words else None
     return row
 
 
-def _candidate_columns(candidate: WindowCandidate, comparison: Comparison) -> Row:
+def _candidate_columns(candidate: records.WindowCandidate, comparison: evaluation.Comparison) -> Row:
     own = candidate.row
     compared = ("metric", "value", "deployed_value", "difference", "low", "high")
     identity = ("configuration", "algorithm", "parameters", *Weighting.model_fields)
@@ -401,7 +382,7 @@ def _class_rows(manifest: Manifest, previous: Manifest | None, measured: Sequenc
 
 def publish(run: RunFile, history: Sequence[Row]) -> Location:
     """Bring promoted.json and the page, which is returned, up to date with the history and the rollbacks."""
-    write_promoted(run.out, read_deployed(run.out, history))
+    records.write_promoted(run.out, records.read_deployed(run.out, history))
     return write_nightly_page(run.out, run.name)
 
 
@@ -426,17 +407,18 @@ def roll_back(run: RunFile, increment: int) -> NightlyResult:
     StorageError : for a model that is missing or corrupt.
     FolderInUseError : if another run uses the folder and is not waited for.
     """
-    _find(run.out, read_history(run.out, "history"), increment)  # before the lock, which creates a missing folder
+    # Before the lock, which creates a missing folder.
+    _find(run.out, records.read_history(run.out, "history"), increment)
     with exclusive_lock(run.out.resolve(), wait=run.nightly.if_running == "wait"):
-        history = read_history(run.out, "history")
+        history = records.read_history(run.out, "history")
         row = _find(run.out, history, increment)
         _check_model(run.out, increment)
-        deployed = read_deployed(run.out, history)
+        deployed = records.read_deployed(run.out, history)
         replaced = increment if deployed is None else deployed.increment
         if replaced == increment:
             message = f"The model of increment {increment} is already deployed."
             return NightlyResult([], publish(run, history), message)
-        add_rollback(run.out, increment, history)
+        records.add_rollback(run.out, increment, history)
         log_event("nightly", "rolled back", increment=increment, instead_of=replaced)
         message = (
             f"Rolled back from the model of increment {replaced} to that of increment {increment}: {row['algorithm']} "
@@ -447,12 +429,12 @@ def roll_back(run: RunFile, increment: int) -> NightlyResult:
 
 def _find(run: Location, history: Sequence[Row], increment: int) -> Row:
     """The row of an increment. Raises `InputError` if it has no model."""
-    chosen = promoted(history)
+    chosen = records.promoted(history)
     if increment in chosen:
         return history[increment - 1]
     if not chosen:
         raise InputError(f"No increment in {run} has a model to roll back to.", code="no-model")
-    last = ", ".join(str(n) for n in chosen[-LISTED:] if (increment_model(run, n) / "model.json").exists())
+    last = ", ".join(str(n) for n in chosen[-LISTED:] if (records.increment_model(run, n) / "model.json").exists())
     listed = f"{'the last of them ' if len(chosen) > LISTED else ''}{last or 'none'}"
     reason = "it was not promoted" if 1 <= increment <= len(history) else f"the last increment is {len(history)}"
     raise InputError(
@@ -462,7 +444,7 @@ def _find(run: Location, history: Sequence[Row], increment: int) -> Row:
 
 def _check_model(run: Location, increment: int) -> None:
     """Raises `StorageError` if the model of an increment is missing or corrupt."""
-    folder = increment_model(run, increment)
+    folder = records.increment_model(run, increment)
     if not (folder / "model.json").exists():
         raise StorageError(
             f"The model of increment {increment} is missing: {folder} has no model.json.", code="missing-model"

@@ -17,6 +17,7 @@ from sparseoco.pipeline.nightly.history import (
     ROLLBACKS,
 )
 from sparseoco.pipeline.nightly.page import (
+    DRAWN,
     SHOWN,
     difference_figure,
     difference_text,
@@ -78,7 +79,8 @@ def page_of(
 ) -> str:
     schemas = (HISTORY, CONFIGURATIONS, CLASSES, INCREMENT_TIMINGS, ROLLBACKS, QUARANTINE)
     tables = (history, configurations, classes, times, rollbacks, ())
-    return render_nightly("mail", *(rows_of(schema, own) for own, schema in zip(tables, schemas, strict=True)))
+    rows = (rows_of(schema, own) for own, schema in zip(tables, schemas, strict=True))
+    return render_nightly("mail", dict(zip(DRAWN, rows, strict=True)))
 
 
 def test_the_difference_has_its_interval() -> None:
