@@ -14,28 +14,20 @@ from prefect import task as prefect_task
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
 
-from sparseoco.pipeline.nightly import (
-    increment_line,
-    increments_table,
-    left_out_lines,
-    nightly_markdown,
-    roll_back,
-    run_nightly,
-)
+from sparseoco.pipeline import nightly as increments
 from sparseoco.pipeline.run_file import RunFile
 from sparseoco.report import plain
 from sparseoco.storage.locations import Location
 
-from .command import start
-from .steps import artifact_key, make_task, read_run, run_flow
+from .steps import artifact_key, make_task, read_run, run_flow, start
 
 
 def _run(run: RunFile, rollback: int | None) -> Location | None:
     """Run one increment or deploy an earlier model, and log what was done; returns the page."""
-    outcome = run_nightly(run) if rollback is None else roll_back(run, rollback)
-    for line in left_out_lines(outcome.left_out):
+    outcome = increments.run_nightly(run) if rollback is None else increments.roll_back(run, rollback)
+    for line in increments.left_out_lines(outcome.left_out):
         get_run_logger().warning("%s: %s", run.name, line)
-    for line in (*map(increment_line, outcome.increments), outcome.message):
+    for line in (*map(increments.increment_line, outcome.increments), outcome.message):
         if line:
             get_run_logger().info("%s: %s", run.name, line)
     return outcome.page
@@ -46,9 +38,9 @@ def publish_increments(run: RunFile) -> None:
     """Publish the newest increment, with the place of the page, and the table of increments as Prefect artifacts."""
     key = artifact_key(run)
     page = f"Page: {plain((run.out.absolute() / 'nightly.html').as_uri())}"
-    newest = f"{nightly_markdown(run.out, run.name)}\n{page}\n"
+    newest = f"{increments.nightly_markdown(run.out, run.name)}\n{page}\n"
     create_markdown_artifact(newest, key=f"{key}-nightly", description=run.name)
-    create_table_artifact(increments_table(run.out), key=f"{key}-increments", description=run.name)
+    create_table_artifact(increments.increments_table(run.out), key=f"{key}-increments", description=run.name)
 
 
 @run_flow("nightly")

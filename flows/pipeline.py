@@ -5,8 +5,7 @@
 `sparseoco run RUN_FILE` runs the same steps without Prefect.
 """
 
-from .command import start
-from .steps import TASKS, publish, read_run, run_flow
+from .steps import TASKS, publish, read_run, run_flow, start
 
 
 @run_flow("pipeline")

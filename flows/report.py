@@ -3,8 +3,7 @@
 python -m sparseoco.flows.report RUN_FILE
 """
 
-from .command import start
-from .steps import TASKS, publish, read_run, run_flow
+from .steps import TASKS, publish, read_run, run_flow, start
 
 
 @run_flow("report")

@@ -5,8 +5,7 @@ python -m sparseoco.flows.score RUN_FILE
 
 from sparseoco.core.errors import InputError
 
-from .command import start
-from .steps import TASKS, read_run, run_flow
+from .steps import TASKS, read_run, run_flow, start
 
 
 @run_flow("score")

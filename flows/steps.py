@@ -1,25 +1,37 @@
-"""The steps of a run as Prefect tasks, their artifacts, and errors as messages of states."""
+"""The steps of a run as Prefect tasks, their artifacts, errors as messages of states, and flows as commands."""
 
+import importlib
 import logging
+import os
 import re
+import secrets
 from collections.abc import Callable
-from functools import cache, wraps
+from contextlib import suppress
+from functools import cache, partial, wraps
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Annotated, Any, ParamSpec, TypeVar, cast
+from uuid import UUID
 
-from prefect import Flow, Task, flow, get_run_logger, task
+import typer
+from prefect import Flow, State, Task, flow, get_run_logger, tags, task
 from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.objects import FlowRun
+from prefect.context import refresh_global_settings_context
+from prefect.exceptions import PrefectHTTPStatusError
 from prefect.runtime import flow_run
-from prefect.settings import get_current_settings
-from prefect.states import Failed
+from prefect.settings import PREFECT_API_URL, get_current_settings
+from prefect.states import Crashed, Failed
 
+from sparseoco.cli.console import error_exits
+from sparseoco.cli.options import Command
 from sparseoco.core.errors import InputError, SparseocoError
-from sparseoco.core.signals import kill_after
+from sparseoco.core.signals import kill_after, run_and_exit
 from sparseoco.pipeline import steps as run_steps
 from sparseoco.pipeline.run_file import RunFile, keys_in_errors, load_run_file
 from sparseoco.report import plain, summary_markdown
-from sparseoco.storage.locations import Location, location
+from sparseoco.storage.locations import Location, location, redact_password
 
 from . import BY_HAND
 
@@ -128,3 +140,83 @@ def publish(run: RunFile) -> None:
     key = artifact_key(run)
     summary = f"{summary_markdown(run.out)}\nFiles: {plain(run.out.absolute().as_uri())}\n"
     create_markdown_artifact(summary, key=f"{key}-summary", description=run.name)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Flows as commands: python -m sparseoco.flows.NAME RUN_FILE.
+
+
+File = Annotated[str, typer.Argument(metavar="RUN_FILE", help="Path or URI of a run file (TOML).")]
+TAG = "sparseoco"  # of all runs; deploy/prefect-automations.yaml looks for it
+REPORT_SECONDS = 7.0  # for a run to close its workers and report to the server itself
+
+
+def start(name: str) -> None:
+    """Entry point of `python -m sparseoco.flows.NAME`."""
+    run_and_exit(partial(main, name))
+
+
+def main(name: str) -> None:
+    """Run the flow `name` of the module of the same name."""
+    module = importlib.import_module(f"{__package__}.{name}")  # not __main__, which other processes cannot import
+    started: Flow[..., Any] = getattr(module, name)
+    app = typer.Typer(
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+
+    @app.command(cls=Command, help=module.__doc__, no_args_is_help=True)
+    def run(file: File) -> None:
+        load_run_file(file)  # errors are reported before Prefect starts
+        _check_server()
+        started.on_running(_report_when_stopped)
+        with tags(TAG):
+            started(file)
+
+    with error_exits():
+        app(prog_name=f"python -m {__package__}.{name}")
+
+
+def _check_server() -> None:
+    """Check that the configured server answers; if there is none, set a password for the one that Prefect starts.
+
+    Raises `InputError` if it does not answer, or refuses the password.
+    """
+    address = PREFECT_API_URL.value()
+    if not address:  # every user of this machine reaches a server on loopback
+        password = f"sparseoco:{secrets.token_urlsafe()}"
+        os.environ.update(PREFECT_SERVER_API_AUTH_STRING=password, PREFECT_API_AUTH_STRING=password)
+        refresh_global_settings_context()
+        return
+    refused = False
+    with get_client(sync_client=True) as client:
+        error = client.api_healthcheck()
+        try:
+            if error is None:  # for its health, the server wants no password
+                client.api_version()
+        except PrefectHTTPStatusError as refusal:
+            refused = refusal.response.status_code == 401
+    plain = redact_password(address)
+    if error is not None:
+        raise InputError(
+            f"No Prefect server answers at {plain} ({type(error).__name__}): start it, or unset PREFECT_API_URL.",
+            code="no-prefect-server",
+        )
+    if refused:
+        raise InputError(
+            f"The Prefect server at {plain} refuses the password, or needs one: set PREFECT_API_AUTH_STRING.",
+            code="prefect-password",
+        )
+
+
+def _report_when_stopped(flow: Flow[..., Any], run: FlowRun, state: State) -> None:
+    """A hook for flows that start running: a run that is stopped and does not end in time is reported as crashed."""
+    kill_after(REPORT_SECONDS, partial(_report_crashed, run.id))
+
+
+def _report_crashed(run: UUID) -> None:
+    # The server ignores this if the run has reported how it ended; it may also be gone.
+    with suppress(Exception), get_client(sync_client=True) as client:
+        client.set_flow_run_state(run, Crashed(message="Stopped, and killed because it did not end in time."))

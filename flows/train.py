@@ -3,8 +3,7 @@
 python -m sparseoco.flows.train RUN_FILE
 """
 
-from .command import start
-from .steps import TASKS, read_run, run_flow
+from .steps import TASKS, read_run, run_flow, start
 
 
 @run_flow("train")

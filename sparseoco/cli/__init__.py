@@ -5,11 +5,11 @@ from io import TextIOWrapper
 
 from typer.main import get_command
 
-from sparseoco.cli import corpora, information, models, steps
-from sparseoco.cli.app import app
+from sparseoco.cli import general, models, steps
 from sparseoco.cli.console import error_exits
+from sparseoco.cli.options import app
 
-__all__ = ["app", "corpora", "information", "main", "models", "steps"]
+__all__ = ["app", "general", "main", "models", "steps"]
 
 
 def main() -> None:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from sparseoco.cli.app import MODELS, STEPS, command
 from sparseoco.cli.console import print_error, print_line, print_table, progress_bars
-from sparseoco.cli.options import READING, ClusterFlags, ModelOptions, ReadingFlags
+from sparseoco.cli.options import MODELS, READING, STEPS, ClusterFlags, ModelOptions, ReadingFlags, command
 from sparseoco.core.errors import InputError
 from sparseoco.core.formatting import integer, metric_name, metric_with_error, percent, plural, signed
 from sparseoco.core.option_models import validate

@@ -1,8 +1,10 @@
-"""Options that commands share, generated from the option models, and completion of their values."""
+"""The Typer application, and options that commands share: from the option models, with completion of their values."""
 
 import inspect
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,9 +14,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 import typer
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
+from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
+from sparseoco.cli.console import check_address_space, names_of_keys
 from sparseoco.core.errors import InputError
 from sparseoco.core.formatting import not_one_of, number_or_text, parse_bytes
+from sparseoco.core.logs import ENVIRONMENT, log_to
 from sparseoco.core.option_models import validate
 from sparseoco.execution.options import ClusterOptions
 from sparseoco.learners import algorithm_names, check_algorithm_name, find_algorithm
@@ -25,9 +30,6 @@ from sparseoco.store.weighting import FeatureOptions
 from sparseoco.text.options import TextOptions
 from sparseoco.training.metric_names import METRICS
 from sparseoco.training.options import LOSS_NAMES, PENALTY_NAMES, with_parts
-
-if TYPE_CHECKING:
-    from sparseoco.learners.contract import Algorithm
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Values that the shell completes. Nothing here loads a numerical library: completion must be quick.
@@ -186,7 +188,11 @@ class ModelOptions:
         if get_origin(kind) is tuple and not _is_repeated(kind):
             return [_typed(item, get_args(kind)[0]) for item in given.split(",")]
         if set(get_args(kind)) == {int, float}:
-            return _int_or_float(given, self.flag(name))
+            number = number_or_text(given)
+            if isinstance(number, str):
+                message = f"{self.flag(name)} {given}: write an integer (a count) or a fraction such as 0.01."
+                raise InputError(message, code="invalid-option")
+            return number
         return _typed(given, kind)
 
 
@@ -285,14 +291,6 @@ def _typed(given: Any, kind: Any) -> Any:
     return {"true": True, "false": False}.get(given, given) if kind is bool else given
 
 
-def _int_or_float(text: str, flag: str) -> int | float:
-    """A count if it is written as an integer, otherwise a fraction."""
-    number = number_or_text(text)
-    if not isinstance(number, str):
-        return number
-    raise InputError(f"{flag} {text}: write an integer (a count) or a fraction such as 0.01.", code="invalid-option")
-
-
 # ----------------------------------------------------------------------------------------------------------------------
 # Arguments and options that several commands share, and the parsing of their values.
 
@@ -381,11 +379,6 @@ def parameter_values(items: list[str] | None) -> dict[str, int | float | str]:
     return {name: number_or_text(value) for name, value in pairs(items, "--set").items()}
 
 
-def _takes(learner: "Algorithm", parameter: str) -> bool:
-    """Whether a learner has a parameter, or is one of a stream that can be learned in parts."""
-    return parameter in {own.name for own in with_parts(learner).parameters}
-
-
 def search_tables(names: list[str], grid: list[str], penalty: str) -> dict[str, dict[str, Any]]:
     """The grid of a search by learner: its own for the penalty, overridden by `--grid`."""
     for name in names:
@@ -394,6 +387,7 @@ def search_tables(names: list[str], grid: list[str], penalty: str) -> dict[str, 
 
     learners = {name: find_algorithm(name).under(find_penalty(penalty)) for name in names}
     tables = {name: dict(learner.grid) for name, learner in learners.items()}
+    taken = {name: {own.name for own in with_parts(learner).parameters} for name, learner in learners.items()}
     given = pairs(grid, "--grid")
     for key, values in sorted(given.items(), key=lambda item: "." in item[0]):  # those of one learner override
         owner, _, parameter = key.rpartition(".")
@@ -402,7 +396,7 @@ def search_tables(names: list[str], grid: list[str], penalty: str) -> dict[str, 
                 f"--grid {key}: {owner} is not a learner of this search: {not_one_of(owner, tables)}.",
                 code="unknown-algorithm",
             )
-        takers = [owner] if owner else [name for name in names if _takes(learners[name], parameter)]
+        takers = [owner] if owner else [name for name in names if parameter in taken[name]]
         if not takers:
             known = dict.fromkeys(own.name for name in names for own in learners[name].parameters)
             raise InputError(
@@ -427,3 +421,117 @@ def _values(text: str) -> Any:
     if dots:
         return {"low": number_or_text(low), "high": number_or_text(high)}
     return [number_or_text(value) for value in text.split(",")]
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The Typer application that the commands are registered with.
+
+
+START, RUNS, STEPS, MODELS = "Start here", "Runs", "Steps of a run", "Models"
+ANALYSIS, INFORMATION = "Learners and papers", "Information"
+ORDER = (
+    *("demo", "init", "fetch", "generate"),
+    *("doctor", "run", "nightly", "status", "report", "clean"),
+    *("ingest", "search", "train", "score"),
+    *("predict", "evaluate", "explain", "compare", "export"),
+    *("algorithms", "optimum", "regret", "reproduce"),
+    *("errors", "schema"),
+)
+"""The commands in the order of the help; those not listed here follow, sorted by name."""
+
+
+class _Plain(TyperCommand if TYPE_CHECKING else object):  # type: ignore[misc]
+    """A command whose help shows no Python types: arguments are described by their names, flags take no value."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """The parameters."""
+        params: list[Any] = super().get_params(ctx)
+        for param in params:
+            if isinstance(param, TyperArgument) or (isinstance(param, TyperOption) and param.is_flag):
+                param.display_type_rich = lambda ctx: ""  # type: ignore[method-assign]
+        return params
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments. Raises `InputError` for an option of one value that is given twice.
+
+        Click takes the last of the values, and drops the others in silence.
+        """
+        _, _, order = self.make_parser(ctx).parse_args(args=list(args))
+        for param, times in Counter(order).items():
+            if times > 1 and isinstance(param, TyperOption) and not (param.multiple or param.is_eager):
+                flags = "/".join((*param.opts, *param.secondary_opts))
+                raise InputError(f"{flags} is given {times} times: it takes one value.", code="invalid-option")
+        rest: list[str] = super().parse_args(ctx, args)
+        return rest
+
+
+class Command(_Plain, TyperCommand):
+    """A command; if it reads a run file, its errors name keys of the file instead of flags."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        check_address_space()
+        reads_run_file = any(isinstance(each, TyperArgument) and each.metavar == "RUN_FILE" for each in self.params)
+        with names_of_keys() if reads_run_file else nullcontext():
+            return super().invoke(ctx)
+
+
+class Group(_Plain, TyperGroup):
+    """Commands, grouped by task."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The names of the commands, in `ORDER`."""
+        rank = {name: i for i, name in enumerate(ORDER)}
+        return sorted(super().list_commands(ctx), key=lambda name: (rank.get(name, len(ORDER)), name))
+
+
+app = typer.Typer(
+    name="sparseoco",
+    cls=Group,
+    help=(
+        "Sparse online learning over large text corpora: raw text to shards, search, model and report.\n\n"
+        "Start with **sparseoco demo**. For your own data, **sparseoco init INPUT** writes a run file and **sparseoco "
+        "run RUN_FILE** runs it; each of its steps is also a command. An interrupted command resumes when it is run "
+        "again. **sparseoco COMMAND --help** has an example of each."
+    ),
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def command(panel: str, name: str | None = None) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Register a command under a heading of the help."""
+
+    def register(function: Callable[..., None]) -> Callable[..., None]:
+        app.command(name, cls=Command, rich_help_panel=panel)(typer_command(function))
+        return function
+
+    return register
+
+
+def _log_file(text: str) -> str:
+    return str(local_path(text))
+
+
+@app.callback(invoke_without_command=True)
+def _before(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
+    log: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Append log events to a local file, one JSON object per line; - is standard error.",
+            parser=_log_file,
+            envvar=ENVIRONMENT,
+        ),
+    ] = None,
+) -> None:
+    if version:
+        from sparseoco import __version__
+
+        print(__version__)
+        raise typer.Exit
+    context.with_resource(log_to(log))

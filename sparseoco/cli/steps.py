@@ -5,9 +5,8 @@ from typing import Annotated, Any
 import typer
 
 from sparseoco.cli import options as flags
-from sparseoco.cli.app import ANALYSIS, RUNS, STEPS, command
 from sparseoco.cli.console import print_error, print_line, print_next, print_table, progress_bars
-from sparseoco.cli.options import ClusterFile, ClusterFlags, Count, FeatureFlags, ModelOptions
+from sparseoco.cli.options import ANALYSIS, RUNS, STEPS, ClusterFile, ClusterFlags, FeatureFlags, ModelOptions, command
 from sparseoco.core.errors import InputError
 from sparseoco.core.formatting import amount, plural, plus_minus
 from sparseoco.core.option_models import validate
@@ -240,7 +239,7 @@ def nightly(
     *,
     given: Annotated[dict[str, Any], ModelOptions(NightlyOptions, defaults=False)],
     cluster_file: ClusterFile = None,
-    rollback: Count = None,
+    rollback: flags.Count = None,
 ) -> None:
     """Ingest new files, evaluate the deployed model on them, continue training, and promote a better model.
 

@@ -284,12 +284,10 @@ def learner_line(name: str, parameters: Mapping[str, Any]) -> str:
     >>> learner_line("adagrad", {"eta": 0.3, "lam": 1e-05, "delta": 1e-06, "schedule": "constant"})
     'adagrad eta=0.3 lam=1e-05'
     """
-    shown = [f"{key}={_number(value)}" for key, value in without_defaults(name, parameters).items()]
-    return " ".join([name, *shown])
-
-
-def _number(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    shown = without_defaults(name, parameters).items()
+    return " ".join(
+        [name, *(f"{key}={value:g}" if isinstance(value, float) else f"{key}={value}" for key, value in shown)]
+    )
 
 
 def warn_of_other_model(folder: Location, configuration: Configuration, options: SearchOptions) -> None:

@@ -179,7 +179,7 @@ def wait_until(true: Callable[[], bool], process: subprocess.Popen[bytes]) -> No
 STUCK = """
 import ctypes, signal, sys
 argument, sys.argv[0] = sys.argv[1], "-m"  # as `python -m sparseoco.flows.ingest` begins
-from sparseoco.flows import command
+from sparseoco.flows import steps
 from sparseoco.pipeline import steps as run_steps
 
 def stick(run):
@@ -187,10 +187,10 @@ def stick(run):
     print("stuck", flush=True)
     ctypes.CDLL(None).sleep(60)
 
-command.GRACE_SECONDS = 0.5
+steps.REPORT_SECONDS = 0.5
 run_steps.STEPS["ingest"] = stick
 sys.argv = ["ingest", argument]
-command.main("ingest")
+steps.main("ingest")
 """
 
 

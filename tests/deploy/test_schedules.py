@@ -12,7 +12,7 @@ import pytest
 import yaml
 from prefect.flows import load_flow_from_entrypoint
 
-from sparseoco.flows.command import TAG
+from sparseoco.flows.steps import TAG
 from tests.deploy.deployments import (
     EXAMPLE,
     check_results,

@@ -14,8 +14,7 @@ import pytest
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from sparseoco.core.errors import InputError
-from sparseoco.flows.command import main
-from sparseoco.flows.steps import fails_with_message
+from sparseoco.flows.steps import fails_with_message, main
 from sparseoco.pipeline import steps as run_steps
 from sparseoco.pipeline.run_file import load_run_file
 from tests.deploy.deployments import check_results
@@ -37,8 +36,8 @@ from tests.support.texts import write_run_file
 # As `python -m sparseoco.flows.NAME` for one name after another, but the libraries are loaded once.
 ONE_BY_ONE = """
 import runpy, sys
-import sparseoco.flows.command
-sparseoco.flows.command.run_and_exit = lambda command: command()
+import sparseoco.flows.steps
+sparseoco.flows.steps.run_and_exit = lambda command: command()
 run_file, *names = sys.argv[1:]
 for name in names:
     sys.argv = ["-m", run_file]
@@ -151,7 +150,7 @@ def test_a_configured_server_is_used(tmp_path: Path, server: str) -> None:
 def test_help_shows_the_command(name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "argv", ["-m", "--help"])
     monkeypatch.delitem(sys.modules, f"{PACKAGE}.{name}", raising=False)  # imported by another test
-    monkeypatch.setattr("sparseoco.flows.command.run_and_exit", lambda command: command())  # it would end this process
+    monkeypatch.setattr("sparseoco.flows.steps.run_and_exit", lambda command: command())  # it would end this process
     with pytest.raises(SystemExit) as ended:
         runpy.run_module(f"{PACKAGE}.{name}", run_name="__main__")
     assert not ended.value.code
@@ -184,7 +183,7 @@ def test_run_file_errors_are_reported_before_prefect_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "places.toml").write_text("out = 3")
-    monkeypatch.setattr("sparseoco.flows.command._check_server", lambda: pytest.fail("Prefect was asked"))
+    monkeypatch.setattr("sparseoco.flows.steps._check_server", lambda: pytest.fail("Prefect was asked"))
     (line,) = refused(capsys, "ingest", tmp_path / "places.toml").splitlines()
     assert line.startswith("sparseoco: ")
 
