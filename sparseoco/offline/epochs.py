@@ -240,23 +240,28 @@ class State(NamedTuple):
         return self._replace(state=self.state / count)
 
 
-def play_rounds(
-    method: EpochColumns,
-    source: RowSource,
-    rows: NDArray[np.int64],
-    slopes: Callable[[NDArray[np.int64]], Floats],
-    gradient: Floats | None,
-    blocks: Blocks,
-    share: Share,
-    seed: int,
-    epoch: int,
-    check: Callable[[], None] = lambda: None,
-) -> State:
-    """Play a share of an epoch's rounds; `check` is called every few thousand examples.
+class Rounds(NamedTuple):
+    """The rounds of an epoch: their examples and mini-batches, what the full pass found, and what they are drawn by."""
 
-    `rows` are the row numbers at the span's positions, `slopes` returns those of the pass (positions, columns), and
-    `gradient` is that of the pass if it corrects estimates.
-    """
+    source: RowSource
+    rows: NDArray[np.int64]
+    """The row numbers at the span's positions."""
+    slopes: Callable[[NDArray[np.int64]], Floats]
+    """Returns those of the pass, (positions, columns)."""
+    gradient: Floats | None
+    """That of the pass if it corrects estimates."""
+    blocks: Blocks
+    seed: int
+    epoch: int
+
+
+Check = Callable[[], None]
+"""Called every few thousand examples."""
+
+
+def play_rounds(method: EpochColumns, rounds: Rounds, share: Share, check: Check = lambda: None) -> State:
+    """Play a share of an epoch's rounds."""
+    source, rows, slopes, gradient, blocks, seed, epoch = rounds
     method.start_run(gradient)
     cumulative = np.cumsum(blocks.weights[share.first : share.stop : share.step])
     step = max(1, CHUNK_EXAMPLES // blocks.batch)
@@ -291,11 +296,12 @@ class SampledEpochs:
         before = State(method.state, method.rounds, method.diverged)
         shares = self._blocks.shares(configuration)
         self.epoch += 1
+        played = self._passes.source, self._rows, slopes.__getitem__, gradient, self._blocks, self.seed, self.epoch
+        rounds = Rounds(*played)
 
         def part(i: int) -> State:
             method.state, method.rounds, method.diverged = before.state.copy(), before.rounds, before.diverged.copy()
-            run = (self._passes.source, self._rows, slopes.__getitem__, gradient, self._blocks, shares[i])
-            return play_rounds(method, *run, self.seed, self.epoch)
+            return play_rounds(method, rounds, shares[i])
 
         if shares:
             total = full_passes.tree_sum(part, 0, len(shares))

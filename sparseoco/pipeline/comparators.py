@@ -10,7 +10,7 @@ from sparseoco.offline.cluster.passes import OPTIMUM_FOLDER, run_optimum
 from sparseoco.offline.optimum import OptimumProblem
 from sparseoco.offline.options import OptimumOptions
 from sparseoco.offline.regret.bounds import MARKS
-from sparseoco.offline.regret.run import TOL, run_regret
+from sparseoco.offline.regret.run import TOL, Regret
 from sparseoco.offline.regret.tables import REGRET, SLOPES
 from sparseoco.pipeline.steps import folder_cluster
 from sparseoco.report import LeaderboardRow, best_of_each, leaderboard_rows, read_results
@@ -18,7 +18,7 @@ from sparseoco.report.results import CorpusRecord, as_configuration
 from sparseoco.search.run import absolute_models, selected_features
 from sparseoco.storage.locations import Location, resolve_against
 from sparseoco.storage.tables import write_result_table
-from sparseoco.store.shards import Store
+from sparseoco.store.shards import Session, Store
 from sparseoco.training.options import Configuration
 from sparseoco.training.validation import check_labels, check_single_label
 from sparseoco.training.warm_start import Origin
@@ -43,7 +43,7 @@ def optimum(
     check_single_label(store, "The optimum")
     OptimumProblem.of(options, store.n_classes)
     with folder_cluster(cluster, out, OPTIMUM_FOLDER) as client:
-        run_optimum(client, store, out, options, progress)
+        run_optimum(Session(client, store, progress), out, options)
     return out
 
 
@@ -96,10 +96,10 @@ def regret(
         )
     with (
         folder_cluster(cluster, run) as client,
-        selected_features(client, options, store, run, progress) as selected,
+        selected_features(Session(client, store, progress), options, run) as selected,
     ):
         folder = run / "regret"
-        rows, ends = run_regret(client, configurations, options, selected, folder / "cells", marks, tol, progress)
+        rows, ends = Regret(selected, options, folder / "cells", marks, tol).measure(configurations)
         write_result_table(folder / "regret.parquet", rows, REGRET)
         write_result_table(folder / "slopes.parquet", ends, SLOPES)
     return folder

@@ -20,7 +20,7 @@ from sparseoco.storage.commit import read_validated
 from sparseoco.storage.locations import Location, local_work_folder
 from sparseoco.storage.locks import FolderKind, exclusive_lock
 from sparseoco.store.manifest import STORE_FOLDER, Manifest
-from sparseoco.store.shards import Store
+from sparseoco.store.shards import Session, Store
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions, VocabularyPolicy
 from sparseoco.text.sources import check_apart
@@ -86,7 +86,7 @@ def search(
     store = Store.open(store_folder)
     options = search_run.with_models(search_run.options_for_search(store, options), store, out / "model")
     with folder_cluster(cluster, out, RUN_FOLDER) as client:
-        search_run.search_store(client, name, store, options, out, progress)
+        search_run.search_store(Session(client, store, progress), name, options, out)
     return out / "search"
 
 
@@ -117,11 +117,11 @@ def train(
     options = search_run.with_models(search_run.fitting_options(store, options), store, model)
     with (
         folder_cluster(cluster, model, MODEL_FOLDER) as client,
-        search_run.selected_features(client, options, store, model, progress) as selected,
+        search_run.selected_features(Session(client, store, progress), options, model) as selected,
     ):
         rules = search_run.rules_of_search(held_out, options, store)
         options = options.model_copy(update={"epochs": epochs})
-        search_run.train_model(client, configuration, options, selected, model, progress, rules)
+        search_run.train_model(selected, configuration, options, model, rules)
     return model
 
 

@@ -1,7 +1,7 @@
 """Increments of a store, learned in order by every configuration of a grid, and their results."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import product
 from typing import NamedTuple
@@ -18,6 +18,7 @@ from sparseoco.storage.commit import digest_value, make_folder, remove_file
 from sparseoco.storage.locations import Location
 from sparseoco.storage.tables import Row, read_parquet_file, write_parquet
 from sparseoco.store.manifest import read_manifests
+from sparseoco.store.shards import Session
 from sparseoco.training.block import Increment, Key, Setting, search_setting
 from sparseoco.training.metric_names import PROGRESSIVE
 from sparseoco.training.options import SearchOptions
@@ -49,21 +50,6 @@ class IncrementResults(NamedTuple):
     plan: str
     settings: Sequence[str]
     rows: Mapping[tuple[int, str], Row]
-
-    def extended(
-        self,
-        plan: str,
-        settings: Sequence[str],
-        configurations: Sequence[str],
-        find: Callable[[int, str], Row | None],
-    ) -> "IncrementResults":
-        """The results of these increments and configurations; `find` gives those that are missing here."""
-        rows: dict[tuple[int, str], Row] = {}
-        for key in product(range(1, len(settings) + 1), configurations):
-            row = self.rows.get(key) or find(*key)
-            if row is not None:
-                rows[key] = {k: v for k, v in row.items() if k in KEPT_METRICS or k.startswith("progressive_")}
-        return IncrementResults(plan, settings, rows)
 
     def write(self, folder: Location) -> None:
         """Commit the file. Raises `StorageError`."""
@@ -198,7 +184,8 @@ class IncrementChain:
             make_folder(folder)
         keys = [(NO_FOLD, name) for name in names]
         tracker = ProgressTracker(f"increment {version}", keys, max(store.n_rows, 1), progress)
-        return self._runner.run(client, store, [(setting, name, (self._end(version),)) for name in names], tracker)
+        work = [(setting, name, (self._end(version),)) for name in names]
+        return self._runner.run(Session(client, store, progress), work, tracker)
 
     def remove_unneeded(self, version: int) -> None:
         """Remove states that no later increment continues from, after the increments up to `version` are learned."""
@@ -245,8 +232,12 @@ class IncrementChain:
 
     def keep_results(self) -> None:
         """Commit the results of all increments to one file, and remove the cells, after all are learned."""
-        plan, names = self._plan(len(self._digests)), list(self._configurations)
-        self._results = self._results.extended(plan, self._digests, names, self._cell)
+        rows: dict[tuple[int, str], Row] = {}
+        for key in product(range(1, len(self._digests) + 1), self._configurations):
+            row = self._metrics(*key)
+            if row is not None:
+                rows[key] = {k: v for k, v in row.items() if k in KEPT_METRICS or k.startswith("progressive_")}
+        self._results = IncrementResults(self._plan(len(self._digests)), self._digests, rows)
         self._results.write(self._folder)
         for path in list(self._runner.folders.cells.glob("*.json")):
             remove_file(path)

@@ -7,17 +7,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from dask.utils import format_bytes
-from distributed import Client
 
 from sparseoco.core.errors import InputError
 from sparseoco.execution.clusters import worker_shape
 from sparseoco.learners import find_algorithm, takes_intercept
 from sparseoco.learners.losses import find_loss
 from sparseoco.learners.penalties import find_penalty
-from sparseoco.offline.cluster.passes import lambda_max
+from sparseoco.offline.cluster.passes import RowsSource, lambda_max
 from sparseoco.offline.epochs import bytes_needed, shared_values
 from sparseoco.store.corpus import MAPPED_BYTES
-from sparseoco.store.shards import Store
+from sparseoco.store.shards import Session, Store, store_reference
 from sparseoco.training.block import Block, Setting, resolve_class_weights
 from sparseoco.training.columns import padded
 from sparseoco.training.metrics import score_bytes
@@ -121,9 +120,9 @@ def _balanced(jobs: Sequence[Job], tasks: int, store: Store) -> list[Job]:
         halved_last = longest_first([entry for i, entry in enumerate(best) if i not in last], halves)
 
 
-def cluster_capacity(client: Client, options: SearchOptions, store: Store) -> Capacity:
+def cluster_capacity(session: Session, options: SearchOptions) -> Capacity:
     """The capacity of the cluster: a share of each worker's memory limit, or what `max_memory` leaves for columns."""
-    return capacity_per_task(*worker_shape(client), options, store)
+    return capacity_per_task(*worker_shape(session.client), options, session.store)
 
 
 def capacity_per_task(tasks: int, memory: int, threads: int, options: SearchOptions, store: Store) -> Capacity:
@@ -242,22 +241,22 @@ def _column_bytes(block: Block, store: Store) -> int:
 # Grids relative to λ_max: the numbers by which they are multiplied, for each weighting and algorithm.
 
 
-def resolve_relative(client: Client, store: Store, options: SearchOptions) -> SearchOptions:
+def resolve_relative(session: Session, options: SearchOptions) -> SearchOptions:
     """The options with λ_max of a store for each of their weightings, with an intercept where the learner has one.
 
     α, which weights the penalty of the sum of all losses, is relative to n·λ_max for n rows. Raises `SparseocoError` if
     a task fails.
     """
-    grouped = find_penalty(options.penalty).grouped
+    store, grouped = session.store, find_penalty(options.penalty).grouped
     weights = resolve_class_weights(options.class_weight, store)
     found: dict[str, dict[str, float]] = {}
     for weighting in options.features.weightings:
-        by_intercept: dict[bool, float] = {}
+        source, by_intercept = RowsSource(store_reference(store), weighting, weights), dict[bool, float]()
         own = found[weighting.label] = {}
         for name, parameter in options.relative_parameters.items():
             intercept = takes_intercept(name, options.penalty) if options.intercept is None else options.intercept
             if intercept not in by_intercept:
                 flags = {"grouped": grouped, "intercept": intercept}
-                by_intercept[intercept] = lambda_max(client, store, weighting, options.loss, weights, **flags)
+                by_intercept[intercept] = lambda_max(session.client, source, options.loss, **flags)
             own[name] = by_intercept[intercept] * (store.n_rows if parameter == "alpha" else 1)
     return options.model_copy(update={"lambda_max": found})

@@ -8,12 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import scipy  # loads scipy.sparse when it is used
-from distributed import Client
 from numpy.typing import NDArray
 
 from sparseoco import __version__
 from sparseoco.core.errors import DamagedError, InputError, SparseocoError
-from sparseoco.core.logs import ProgressCallback, RowsCallback
+from sparseoco.core.logs import RowsCallback
 from sparseoco.execution.pool import Call, TaskPool, remove_damaged
 from sparseoco.kernels.columns import RowBatch
 from sparseoco.kernels.order import sample_rows
@@ -29,7 +28,7 @@ from sparseoco.storage.locations import Location, location, relative_path, resol
 from sparseoco.storage.tables import Row, parquet_writer, read_parquet_file, write_parquet, write_result_table
 from sparseoco.store import terms
 from sparseoco.store.corpus import Corpus, worker_corpus
-from sparseoco.store.shards import Store, store_reference
+from sparseoco.store.shards import Session, Store, store_reference
 from sparseoco.training import decisions
 from sparseoco.training.block import Block, check_folds, fold_order, search_setting, search_settings
 from sparseoco.training.decisions import ROWS
@@ -106,28 +105,26 @@ def absolute_models(options: SearchOptions, run: Location) -> SearchOptions:
 # The files of a search: run.json, the tables, the choice, and its predictions of held-out documents.
 
 
-def search_store(
-    client: Client, name: str, store: Store, options: SearchOptions, out: Location, progress: ProgressCallback
-) -> None:
+def search_store(session: Session, name: str, options: SearchOptions, out: Location) -> None:
     """Run every configuration in every fold and choose one; all files are written to the folder of the run, `out`.
 
     Raises `SparseocoError` if no configuration was completed.
     """
-    commit.commit_json(out / "run.json", describe_run(name, store, out, options))
-    with selected_features(client, options, store, out, progress) as selected:
+    commit.commit_json(out / "run.json", describe_run(name, session.store, out, options))
+    with selected_features(session, options, out) as selected:
         if options.relative_parameters:
-            options = resolve_relative(client, selected, options)
-            commit.commit_json(out / "run.json", describe_run(name, store, out, options))
+            options = resolve_relative(selected, options)
+            commit.commit_json(out / "run.json", describe_run(name, session.store, out, options))
         folder = out / "search"
-        tables = search_configurations(client, options, selected, folder, progress)
+        tables = search_configurations(selected, options, folder)
         for table, schema in SEARCH_TABLES.items():
             write_result_table(folder / f"{table}.parquet", tables[table], schema)
-        best = describe_choice(tables["metrics"], options, store)
+        best = describe_choice(tables["metrics"], options, session.store)
         (chosen,) = (each for each in options.configurations() if each.number == best["configuration"])
-        blocks = held_out_blocks(chosen, options.model_copy(update={"epochs": best["epochs"]}), selected)
+        blocks = held_out_blocks(chosen, options.model_copy(update={"epochs": best["epochs"]}), selected.store)
         has_held_out(folder, blocks)  # removes those of another choice
         commit.commit_json(folder / "best.json", best)
-        write_held_out(client, blocks, selected, folder, progress)
+        write_held_out(selected, blocks, folder)
 
 
 def describe_run(name: str, store: Store, out: Location, options: SearchOptions) -> dict[str, Any]:
@@ -175,18 +172,17 @@ def rules_of_search(folder: Location | None, options: SearchOptions, store: Stor
 
 
 @contextmanager
-def selected_features(
-    client: Client, options: SearchOptions, store: Store, folder: Location, progress: ProgressCallback
-) -> Iterator[Store]:
-    """The store or, if the options name a model, a store of the features with nonzero weights in it.
+def selected_features(session: Session, options: SearchOptions, folder: Location) -> Iterator[Session]:
+    """The session or, if the options name a model, one with a store of the features with nonzero weights in it.
 
     That store is written to a folder in `folder`, which the workers must see and which is removed at the end. If a run
     was killed or failed, the next one uses what it has written. Raises `InputError` if the model has other features
     than the store, `StorageError` for a corrupt shard or a full disk.
     """
     if options.features_from is None:
-        yield store
+        yield session
         return
+    client, store, progress = session
     subset = model_features(Origin.of(options.features_from), store)
     folder = folder.resolve() / ".features"
     target = folder / commit.digest_value([store.manifest.digest, subset.model_sha256])[:32]
@@ -197,7 +193,7 @@ def selected_features(
     calls: dict[str, Call] = {str(shard): (_cut_shard_task, target, shard) for shard in range(count)}
     for error in pool.run_all(calls, lambda done: progress("features", done, count)).values():
         raise error
-    yield terms.commit_feature_subset(subset, target)
+    yield session._replace(store=terms.commit_feature_subset(subset, target))
     commit.remove_folder(folder)
 
 
@@ -229,13 +225,7 @@ def _cut_shard_task(folder: Location, shard: int) -> None:
 
 
 def train_model(
-    client: Client,
-    configuration: Configuration,
-    options: SearchOptions,
-    store: Store,
-    model: Location,
-    progress: ProgressCallback,
-    rules: dict[str, Any],
+    session: Session, configuration: Configuration, options: SearchOptions, model: Location, rules: dict[str, Any]
 ) -> None:
     """Train one configuration on all the data for `options.epochs`; its model is written to the folder `model`.
 
@@ -244,14 +234,12 @@ def train_model(
     Raises `InputError` if it does not fit in memory, `SparseocoError` if it cannot be trained, with the reason.
     """
     options = options.model_copy(update={"halving": None})
-    block = Block.of(search_setting(options, store, NO_FOLD), [configuration])
-    configurations_at_once(block, options, store, cluster_capacity(client, options, store))
-    train_block(client, block, store, model, progress, rules)
+    block = Block.of(search_setting(options, session.store, NO_FOLD), [configuration])
+    configurations_at_once(block, options, session.store, cluster_capacity(session, options))
+    train_block(session, block, model, rules)
 
 
-def train_block(
-    client: Client, block: Block, store: Store, model: Location, progress: ProgressCallback, rules: dict[str, Any]
-) -> None:
+def train_block(session: Session, block: Block, model: Location, rules: dict[str, Any]) -> None:
     """Train a block of one configuration and write its model to the folder `model`, unless it is already there.
 
     A stream learner is trained by one task; parts and epoch methods are spread over the cluster, with their states in a
@@ -262,8 +250,9 @@ def train_block(
         amend_model(model, rules)
         return
     work = model.resolve() / ".work"
-    with trackers(client, [block], store, "train", progress) as tracker:
-        states = spread_blocks(client, [block], store, work, tracker, "Training failed")
+    client, store, _ = session
+    with trackers(session, [block], "train") as tracker:
+        states = spread_blocks(session, [block], work, tracker, "Training failed")
         arguments = block, model.resolve(), rules, states.get(block.digest)
         try:
             TaskPool(client, "Training failed").call(write_block, Site(store_reference(store)), *arguments)
@@ -275,20 +264,18 @@ def train_block(
 
 
 @contextmanager
-def trackers(
-    client: Client, blocks: Sequence[Block], store: Store, step: str, progress: ProgressCallback
-) -> Iterator[ProgressTracker]:
+def trackers(session: Session, blocks: Sequence[Block], step: str) -> Iterator[ProgressTracker]:
     """Track the progress of blocks of as many epochs, as their tasks report it; with the context they end."""
     keys = [key for block in blocks for key in block.keys]
-    tracker = ProgressTracker(step, keys, blocks[0].setting.epochs * store.n_rows, progress)
+    tracker = ProgressTracker(step, keys, blocks[0].setting.epochs * session.store.n_rows, session.progress)
     tracker.blocks = {block.digest: block for block in blocks}
-    with tracker.reports(client):
+    with tracker.reports(session.client):
         yield tracker
         tracker.reach(keys)
 
 
 def spread_blocks(
-    client: Client, blocks: Sequence[Block], store: Store, work: Location, tracker: ProgressTracker, failure: str
+    session: Session, blocks: Sequence[Block], work: Location, tracker: ProgressTracker, failure: str
 ) -> dict[str, Location]:
     """Train blocks of one configuration that one task cannot train: with several parts, and of epoch methods.
 
@@ -298,11 +285,11 @@ def spread_blocks(
     if not blocks or (blocks[0].parts == 1 and find_algorithm(blocks[0].algorithm).online):
         return {}
     if blocks[0].parts > 1:
-        run_parts(client, blocks, store, work, tracker, failure)
+        run_parts(session, blocks, work, tracker, failure)
         return {block.digest: work for block in blocks}
     for block in blocks:  # one at a time, since each is spread over the cluster
         cells, report = work / block.digest / "cells", partial(tracker.reach, block.keys)
-        run_epoch_block(client, block, store, cells, work, report, resumable=True)
+        run_epoch_block(session, block, cells, work, report, resumable=True)
     return {block.digest: work / block.digest for block in blocks}
 
 
@@ -457,9 +444,7 @@ IDENTITY = b"sparseoco"
 """The key in the file's metadata of what it was made from."""
 
 
-def write_held_out(
-    client: Client, blocks: list[Block], store: Store, folder: Location, progress: ProgressCallback
-) -> None:
+def write_held_out(session: Session, blocks: list[Block], folder: Location) -> None:
     """Write the held-out predictions of the configuration of `held_out_blocks`, unless they are there.
 
     Raises `SparseocoError` if a task fails.
@@ -469,12 +454,12 @@ def write_held_out(
     work, failure = (folder / "held_out").resolve(), "The held-out documents could not be predicted"
     commit.make_folder(work)
     parts = {block.digest: work / f"{block.digest}-{block.setting.epochs}.parquet" for block in blocks}
-    pool = TaskPool(client, failure)
+    pool = TaskPool(session.client, failure)
     remove_damaged(pool, work)
-    with trackers(client, blocks, store, "predictions", progress) as tracker:
+    with trackers(session, blocks, "predictions") as tracker:
         missing = [block for block in blocks if not parts[block.digest].exists()]
-        states = spread_blocks(client, missing, store, work, tracker, failure)
-        site = Site(store_reference(store))
+        states = spread_blocks(session, missing, work, tracker, failure)
+        site = Site(store_reference(session.store))
         pool.map(write_fold, [(site, b, parts[b.digest], states.get(b.digest)) for b in missing])
     pool.call(_unite_task, list(parts.values()), (folder / FILE).resolve(), _identity(blocks))
     commit.remove_folder(work)

@@ -21,7 +21,7 @@ from sparseoco.search.worker import Folders, Site
 from sparseoco.storage.commit import commit_bytes, make_folder, remove_file, remove_folder
 from sparseoco.storage.locations import Location
 from sparseoco.storage.tables import Row
-from sparseoco.store.shards import Store, store_reference
+from sparseoco.store.shards import Session, store_reference
 from sparseoco.training.block import Block, Cells, Key, Setting, Tables, cell_path, search_settings
 from sparseoco.training.options import SearchOptions
 from sparseoco.training.search_tables import SEARCH_TABLES
@@ -66,12 +66,7 @@ class ProgressTracker:
 
 
 def run_jobs(
-    client: Client,
-    jobs: Sequence[Job],
-    store: Store,
-    folders: Folders,
-    tracker: ProgressTracker,
-    deadline: float | None,
+    session: Session, jobs: Sequence[Job], folders: Folders, tracker: ProgressTracker, deadline: float | None = None
 ) -> dict[Key, str]:
     """Run stream blocks in the given order, until their cells are committed; returns the reasons of failures.
 
@@ -80,6 +75,7 @@ def run_jobs(
     save a checkpoint and stop: configurations without a cell then are neither done nor failed. Raises `SparseocoError`
     for what would stop every block (a corrupt shard, a full disk).
     """
+    client, store, _ = session
     pool, failures = TaskPool(client), dict[Key, str]()
     with tracker.reports(client):
 
@@ -111,28 +107,23 @@ def run_jobs(
 
 
 def run_parts(
-    client: Client, blocks: Sequence[Block], store: Store, work: Location, tracker: ProgressTracker, failure: str
+    session: Session, blocks: Sequence[Block], work: Location, tracker: ProgressTracker, failure: str
 ) -> None:
     """Run blocks of one configuration with several parts to their last epoch, in the folder `work`.
 
     Raises `TaskError`, which begins with `failure`, if one cannot be run.
     """
     epochs = range(1, blocks[0].setting.epochs + 1)
-    milestones = tuple(StreamPosition(epoch, store.n_rows) for epoch in epochs)
+    milestones = tuple(StreamPosition(epoch, session.store.n_rows) for epoch in epochs)
     folders = Folders.of(work)
     waiting = [block for block in blocks if worker.reached_position(folders.checkpoints, block) < milestones[-1]]
     jobs = [Job(block, milestones, resumable=False) for block in waiting]
-    for reason in run_jobs(client, jobs, store, folders, tracker, None).values():
+    for reason in run_jobs(session, jobs, folders, tracker).values():
         raise TaskError(failure, reason)
 
 
 def run_epoch_jobs(
-    client: Client,
-    jobs: Sequence[Job],
-    store: Store,
-    folders: Folders,
-    tracker: ProgressTracker,
-    deadline: float | None,
+    session: Session, jobs: Sequence[Job], folders: Folders, tracker: ProgressTracker, deadline: float | None = None
 ) -> dict[Key, str]:
     """Run blocks of epoch methods to their last epoch; otherwise as `run_jobs`.
 
@@ -148,10 +139,10 @@ def run_epoch_jobs(
         block = waiting.pop()
         report = partial(tracker.reach, block.keys)
         try:
-            run_epoch_block(client, block, store, folders.cells, folders.checkpoints, report, stopped=late)
+            run_epoch_block(session, block, folders.cells, folders.checkpoints, report, stopped=late)
         except Exception as error:  # any failure of a task; `failure_reason` raises what would stop every block
             reason = failure_reason(error)
-            halves = halved(block, store)
+            halves = halved(block, session.store)
             if len(halves) == 2:
                 waiting += reversed(halves)
             else:
@@ -215,9 +206,7 @@ class Runner:
         self.cells = Cells(self.folders.cells, settings)
         self.failures: dict[Key, str] = {}
 
-    def run(
-        self, client: Client, store: Store, work: Work, tracker: ProgressTracker, *, resumable: bool = True
-    ) -> dict[Key, str]:
+    def run(self, session: Session, work: Work, tracker: ProgressTracker, *, resumable: bool = True) -> dict[Key, str]:
         """Run `work`, all of stream learners or all of epoch methods; returns the reasons of failures.
 
         `resumable` as in `run_block`. Raises `InputError` if not even one configuration fits in memory, and as
@@ -229,13 +218,13 @@ class Runner:
             (self.configurations[name], setting, milestones, blocks.get((_start(setting), name)))
             for setting, name, milestones in work
         ]
-        capacity, run = cluster_capacity(client, self.options, store), run_jobs
+        capacity, run = cluster_capacity(session, self.options), run_jobs
         if not find_algorithm(begun[0][0].algorithm).online:  # one block runs at a time, spread over the cluster
             capacity, run = capacity._replace(tasks=1), run_epoch_jobs
         make_folder(self.folders.stop.parent)
         remove_file(self.folders.stop)
-        jobs = pack(begun, self.options, store, capacity, resumable=resumable)
-        failures = run(client, jobs, store, self.folders, tracker, self._deadline)
+        jobs = pack(begun, self.options, session.store, capacity, resumable=resumable)
+        failures = run(session, jobs, self.folders, tracker, self._deadline)
         self.failures |= failures
         self.cells.refresh()
         remove_file(self.folders.stop)
@@ -247,9 +236,7 @@ def _start(setting: Setting) -> str:
     return setting.digest if setting.increment is None else setting.increment.previous or ""
 
 
-def search_configurations(
-    client: Client, options: SearchOptions, store: Store, folder: Location, progress: ProgressCallback
-) -> Tables:
+def search_configurations(session: Session, options: SearchOptions, folder: Location) -> Tables:
     """The tables of a search, rows in order of configuration, fold and epoch; cells and checkpoints go to `folder`.
 
     Stream learners run stage by stage; epoch methods run to the end, since they are compared at convergence, as do
@@ -261,20 +248,20 @@ def search_configurations(
     (a corrupt shard, a full disk).
     """
     deadline = None if options.time_limit is None else time.monotonic() + options.time_limit
-    settings = search_settings(options, store)
+    store, settings = session.store, search_settings(options, session.store)
     digests = [setting.digest for setting in settings]
     runner = Runner(options, digests, folder, deadline)
     search = _Search(runner, settings, store.n_rows)
     log_event("search", "search started", configurations=len(runner.grid), folds=options.folds, found=len(runner.cells))
     keys = search.keys([*search.alive, *search.divided, *search.offline])
-    tracker = ProgressTracker("search", keys, options.epochs * store.n_rows, progress)
+    tracker = ProgressTracker("search", keys, options.epochs * store.n_rows, session.progress)
     done = True
     for stage, names in search.rounds(plan_stages(options, store.n_rows, max(1, len(search.alive)))):
         work = search.missing(stage, names)
         waiting = {(setting.fold, name) for setting, name, _ in work}
         tracker.reach([key for key in search.keys(names) if key not in waiting], stage.goal.rows_before(store.n_rows))
         if work:
-            runner.run(client, store, work, tracker, resumable=not stage.is_last)
+            runner.run(session, work, tracker, resumable=not stage.is_last)
         if not search.is_complete(stage, names):
             done = False
         elif names is search.alive:

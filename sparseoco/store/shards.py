@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +14,7 @@ import scipy  # loads scipy.sparse when it is used
 from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError, StorageError
+from sparseoco.core.logs import ProgressCallback, no_progress
 from sparseoco.core.sparse_rows import csr_fault, increasing_fault, index_fault
 from sparseoco.storage.commit import digest_value
 from sparseoco.storage.locations import Location, is_inside, location
@@ -39,6 +40,9 @@ from sparseoco.store.manifest import (
     latest_manifest,
     read_manifest,
 )
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Labels: of documents that have any number of classes each, and how many outputs a model of them has.
@@ -698,10 +702,18 @@ def _lists(offsets: pa.Array, values: pa.Array) -> pa.ListArray:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# References to stores: what tasks are sent, and open from a cache of their process.
+# Stores on a cluster: references, which tasks are sent and open from a cache of their process.
 
 
 CACHED = 8  # stores that a process keeps open
+
+
+class Session(NamedTuple):
+    """Work on a store by a cluster: its client, the store, and a callback (step, done, total) for progress."""
+
+    client: "Client"
+    store: Store
+    progress: ProgressCallback = no_progress
 
 
 class StoreReference(NamedTuple):

@@ -37,7 +37,7 @@ from sparseoco.storage.commit import commit_json, make_folder, read_json, remove
 from sparseoco.storage.locations import Location
 from sparseoco.storage.tables import Row
 from sparseoco.store.corpus import check_worker_running, host_folder, open_corpus
-from sparseoco.store.shards import Store, StoreReference, open_store, store_reference
+from sparseoco.store.shards import Session, Store, StoreReference, open_store, store_reference
 from sparseoco.store.terms import frequency_bins, frequency_rows
 from sparseoco.store.transpose import transpose, transposed_labels
 from sparseoco.training.block import Block, Tables, cell_path, write_cell
@@ -47,9 +47,8 @@ from sparseoco.training.stream import NO_FOLD, StreamPosition
 
 
 def run_epoch_block(
-    client: Client,
+    session: Session,
     block: Block,
-    store: Store,
     cells: Location,
     work: Location,
     report: RowsCallback,
@@ -73,11 +72,11 @@ def run_epoch_block(
     SparseocoError
         The block cannot be run (`StorageError`: a corrupt shard, a full disk).
     """
-    paths = _cell_paths(cells, block, store)
+    store, paths = session.store, _cell_paths(cells, block, session.store)
     if all(path.exists() for path in paths.values()):
         return True
     folder = work / block.digest
-    method = begin(client, block, store, folder)
+    method = begin(session, block, folder)
     for epoch, path in paths.items():
         if stopped():
             return False
@@ -85,7 +84,7 @@ def run_epoch_block(
         if method.epoch < epoch:
             method.play()
         if method.epoch == epoch and not path.exists():
-            tables = _tables(client, method)
+            tables = _tables(session.client, method)
             for own in tables:
                 own["timings"] = [{"epoch": epoch, "seconds": (time.monotonic() - started) / len(tables)}]
             write_cell(path, block, StreamPosition(epoch, store.n_rows), tables)
@@ -95,12 +94,12 @@ def run_epoch_block(
     return True
 
 
-def begin(client: Client, block: Block, store: Store, folder: Location) -> "EpochMethod":
+def begin(session: Session, block: Block, folder: Location) -> "EpochMethod":
     """The method of a block, resumed from its last state. Raises `InputError` as `EpochProblem.of`."""
-    remove_damaged(TaskPool(client), folder)
-    task = EpochTask(block, store_reference(store))
+    remove_damaged(TaskPool(session.client), folder)
+    task = EpochTask(block, store_reference(session.store))
     method = CoordinatesOnCluster if task.problem.algorithm.samples_features else SampledOnCluster
-    return method(client, task, folder)
+    return method(session.client, task, folder)
 
 
 def epoch_metrics(cells: Location, block: Block, store: Store) -> list[dict[str, Any]]:
@@ -110,8 +109,8 @@ def epoch_metrics(cells: Location, block: Block, store: Store) -> list[dict[str,
 
 
 def _cell_paths(cells: Location, block: Block, store: Store) -> dict[int, Location]:
-    epochs = range(1, block.setting.epochs + 1)
-    return {epoch: cell_path(cells, block, StreamPosition(epoch, store.n_rows)) for epoch in epochs}
+    ends = [StreamPosition(epoch, store.n_rows) for epoch in range(1, block.setting.epochs + 1)]
+    return {end.epoch: cell_path(cells, block, end) for end in ends}
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -332,8 +331,8 @@ def _play_samples(
     rows = task.span.rows(corpus.n_rows, 0, corpus.n_rows)
     blocks = Blocks.of(read_rows(sizes, 1)[:, 0], first)
     seed = task.block.setting.seed
-    run = corpus, rows, SlopeFiles(done), gradient, blocks, share, seed, epoch
-    return epochs.play_rounds(method, *run, check_worker_running)
+    rounds = epochs.Rounds(corpus, rows, SlopeFiles(done), gradient, blocks, seed, epoch)
+    return epochs.play_rounds(method, rounds, share, check_worker_running)
 
 
 def _finish(task: EpochTask, target: Location, total: State | None, count: int, epoch: int, examples: int) -> None:

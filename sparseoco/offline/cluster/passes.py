@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from sparseoco import __version__
 from sparseoco.core.errors import DamagedError, InputError, StorageError
-from sparseoco.core.logs import ProgressCallback
 from sparseoco.execution.clusters import placements, worker_shape
 from sparseoco.execution.pool import Call, TaskPool
 from sparseoco.kernels.columns import RowBatch
@@ -31,7 +30,7 @@ from sparseoco.storage.locations import Location, location
 from sparseoco.storage.locks import FolderKind
 from sparseoco.storage.tables import Row, write_result_table
 from sparseoco.store.corpus import check_worker_running, worker_corpus
-from sparseoco.store.shards import Store, StoreReference, open_store, store_reference
+from sparseoco.store.shards import Session, StoreReference, open_store, store_reference
 from sparseoco.store.weighting import COUNTS, Weighting
 from sparseoco.training.models import write_model
 from sparseoco.training.stream import ClassWeighted
@@ -359,20 +358,11 @@ TINY = 1e-300
 
 
 def lambda_max(
-    client: Client,
-    store: Store,
-    weighting: Weighting,
-    loss: str,
-    class_weights: tuple[float, ...] | None = None,
-    *,
-    grouped: bool = False,
-    intercept: bool = False,
+    client: Client, source: RowsSource, loss: str, *, grouped: bool = False, intercept: bool = False
 ) -> float:
-    """λ_max of a store, computed on a worker. Raises `SparseocoError` if the task fails."""
-    source = RowsSource(store_reference(store), weighting, class_weights)
-    found: float = TaskPool(client, "λ_max could not be computed").call(
-        _lambda_max_task, source, loss, {"grouped": grouped, "intercept": intercept}
-    )
+    """λ_max of the rows of a store, computed on a worker. Raises `SparseocoError` if the task fails."""
+    pool, flags = TaskPool(client, "λ_max could not be computed"), {"grouped": grouped, "intercept": intercept}
+    found: float = pool.call(_lambda_max_task, source, loss, flags)
     return found
 
 
@@ -480,21 +470,16 @@ OPTIMUM = pa.schema(
 OPTIMUM_FOLDER = FolderKind("an optimum", ("optimum.json",), ("optimum.parquet", "alpha-*"))
 
 
-def run_optimum(
-    client: Client, store: Store, out: Location, options: OptimumOptions, progress: ProgressCallback
-) -> None:
+def run_optimum(session: Session, out: Location, options: OptimumOptions) -> None:
     """Find the optimum for every α.
 
     Parameters
     ----------
-    client : distributed.Client
-    store : Store
+    session : Session
     out : Location
         Output folder: ``optimum.parquet``, a model folder per α (see `model_folder`) and, written last,
         ``optimum.json``. A finished run is not repeated, a killed one resumes.
     options : OptimumOptions
-    progress : callable
-        Called with (step, done, total).
 
     Raises
     ------
@@ -503,6 +488,7 @@ def run_optimum(
     SparseocoError
         A pass or task failed.
     """
+    client, store, progress = session
     small = store.manifest.nonzeros <= NEWTON_NONZEROS
     if not small and options.intercept:
         raise InputError(
@@ -520,25 +506,24 @@ def run_optimum(
     remove_file(done)
     work = out / ".columns"
     files = [(work / digest / f"column-{i}.npz").resolve() for i in range(len(problem.columns))]
-    if small:
-        _by_tasks(client, store, files, options, progress)
+    reference = store_reference(store)
+
+    def report(solved: int) -> None:
+        progress("optimum", solved, len(files))
+
+    if small:  # a killed run repeats only unfinished columns
+        calls: dict[str, Call] = {str(i): (_solve, reference, options, i, path) for i, path in enumerate(files)}
+        for error in TaskPool(client, FAILURE).run_all(calls, report).values():
+            raise error
     else:
-        source = RowsSource(store_reference(store), options.weighting)
-        task = PassProblem(source, Span(), problem, options.tol, options.max_passes)
-        solve_by_passes(client, task, files, lambda done: progress("optimum", done, len(files)))
-    _write(client, store, out, files, problem, options)
+        source = RowsSource(reference, options.weighting)
+        solve_by_passes(client, PassProblem(source, Span(), problem, options.tol, options.max_passes), files, report)
+    models, outputs = (reference, options, out.resolve()), len(problem.positive)
+    solved = [(*models, i, files[i * outputs : (i + 1) * outputs]) for i in range(len(problem.alphas))]
+    rows = [row for own in TaskPool(client, FAILURE).map(_write_model, solved) for row in own]
+    write_result_table(out / "optimum.parquet", rows, OPTIMUM)
     commit_json(done, description | {"digest": digest})
     remove_folder(work)
-
-
-def _by_tasks(
-    client: Client, store: Store, files: Sequence[Location], options: OptimumOptions, progress: ProgressCallback
-) -> None:
-    """One task per column, each with a result file: a killed run repeats only unfinished columns."""
-    reference = store_reference(store)
-    calls: dict[str, Call] = {str(i): (_solve, reference, options, i, path) for i, path in enumerate(files)}
-    for error in TaskPool(client, FAILURE).run_all(calls, lambda done: progress("optimum", done, len(files))).values():
-        raise error
 
 
 def _solve(store: StoreReference, options: OptimumOptions, number: int, path: Location) -> None:
@@ -561,22 +546,6 @@ def _solve(store: StoreReference, options: OptimumOptions, number: int, path: Lo
 def model_folder(out: Location, alpha: float) -> Location:
     """The folder of the model for an α."""
     return out / f"alpha-{alpha!r}"
-
-
-def _write(
-    client: Client,
-    store: Store,
-    out: Location,
-    files: Sequence[Location],
-    problem: OptimumProblem,
-    options: OptimumOptions,
-) -> None:
-    """Write the table and, in a task per α, the models."""
-    outputs = len(problem.positive)
-    described = store_reference(store), options, out.resolve()
-    calls = [(*described, i, files[i * outputs : (i + 1) * outputs]) for i in range(len(problem.alphas))]
-    rows = [row for own in TaskPool(client, FAILURE).map(_write_model, calls) for row in own]
-    write_result_table(out / "optimum.parquet", rows, OPTIMUM)
 
 
 def _write_model(

@@ -17,7 +17,6 @@ import scipy  # loads scipy.sparse when it is used
 from distributed import Client
 
 from sparseoco.core.errors import InputError
-from sparseoco.core.logs import ProgressCallback
 from sparseoco.execution.pool import Call, TaskPool, failure_reason, remove_damaged
 from sparseoco.kernels.columns import RowBatch
 from sparseoco.kernels.full_pass import loss_kernels
@@ -39,7 +38,7 @@ from sparseoco.storage.checkpoints import read_checkpoint, write_checkpoint
 from sparseoco.storage.commit import digest_value, read_json, remove_folder
 from sparseoco.storage.locations import Location
 from sparseoco.store.corpus import worker_corpus
-from sparseoco.store.shards import Store, StoreReference, open_store, store_reference
+from sparseoco.store.shards import Session, StoreReference, open_store, store_reference
 from sparseoco.store.transpose import transpose
 from sparseoco.store.weighting import Weighting
 from sparseoco.training.block import Block, Setting, search_setting
@@ -120,12 +119,13 @@ def block_quantities(L: Floats, R: Floats, batch: int) -> dict[str, float]:
     }
 
 
-def measure_epochs(client: Client, block: Block, store: Store, cells: Location, work: Location) -> dict[str, Any]:
+def measure_epochs(session: Session, block: Block, cells: Location, work: Location) -> dict[str, Any]:
     """Run a block of one configuration; returns its marks, status and the inputs of its bound. No rows are held out.
 
     The cells of its epochs go to `cells`, its state to `work`. Raises `InputError` and `SparseocoError`.
     """
-    run_epoch_block(client, block, store, cells, work, lambda rows: None)
+    client, store, _ = session
+    run_epoch_block(session, block, cells, work, lambda rows: None)
     ends = epoch_metrics(cells, block, store)
     fine = [end for end in ends if end["status"] == "ok"]
     columns = None
@@ -316,74 +316,6 @@ DTYPE = "float64"  # regret is a small difference of large sums
 EPOCHS_TOL = 0.01  # factor of the tolerance for epoch methods, which come that close
 
 
-def run_regret(
-    client: Client,
-    configurations: Sequence[Configuration],
-    options: SearchOptions,
-    store: Store,
-    folder: Location,
-    marks: int,
-    tol: float,
-    progress: ProgressCallback,
-) -> tuple[list[Row], list[Row]]:
-    """Measure the regret of configurations.
-
-    Parameters
-    ----------
-    client : distributed.Client
-    configurations : sequence of Configuration
-    options : SearchOptions
-        Loss, penalty, class weights, seed, shuffling and epochs. With an intercept, optima are found in one task: in a
-        store that is too large for it learners are measured without one, unless `intercept` asks for it.
-    store : Store
-    folder : Location
-        Folder of the result files; existing ones are not computed again.
-    marks : int
-        Rounds at which regret is measured, at most.
-    tol : float
-        Accuracy of the optima, relative to the objective at w = 0.
-    progress : callable
-        Called with (step, done, total).
-
-    Returns
-    -------
-    rows, ends : lists of rows
-        As in `regret.tables.REGRET` and `SLOPES`. A configuration that diverges has the marks before that; one that
-        cannot be measured has no marks but a reason.
-
-    Raises
-    ------
-    InputError
-        No configuration has a comparator, or an intercept is asked for in a store that is too large.
-    SparseocoError
-        An error that would stop every task or pass.
-    """
-    rounds = measures.spread_marks(store.n_rows, marks)
-    regret = _Regret(client, options, store, folder.absolute(), rounds, tol, progress)  # workers have other folders
-    compared, reasons = {}, {}
-    for c in configurations:
-        try:
-            compared[c.number] = regret.compare(c)
-        except InputError as error:
-            reasons[c.number] = str(error)
-    if not compared:
-        raise InputError(next(iter(reasons.values())), code="no-comparator")
-    regret.measure(list(compared.values()))
-    rows, ends = [], []
-    for c in configurations:
-        key: Row = {"configuration": c.number, "algorithm": c.algorithm, "parameters": c.parameters_json}
-        if c.number not in compared:
-            ends.append(key | slope_row([], NoBound(reasons[c.number]), "failed", reasons[c.number]))
-            continue
-        curve = compared[c.number]
-        key["objective"] = curve.comparator.formula
-        own = regret.rows(curve)
-        rows += [key | row for row in own]
-        end = slope_row(own, curve.bound, *curve.status)
-        ends.append(key | end | ({"bound_note": curve.bound_failure} if curve.bound_failure else {}))
-    return rows, ends
-
-
 @dataclass(eq=False)
 class _Curve:
     """A configuration's curve: its comparator, and its result files in `folder`."""
@@ -446,29 +378,86 @@ class _Curve:
 
 
 @dataclass(eq=False)
-class _Regret:
-    client: Client
+class Regret:
+    """The regret of configurations of a search, measured on a cluster.
+
+    Parameters
+    ----------
+    session : Session
+    options : SearchOptions
+        Loss, penalty, class weights, seed, shuffling and epochs. With an intercept, optima are found in one task: in a
+        store that is too large for it learners are measured without one, unless `intercept` asks for it.
+    folder : Location
+        Folder of the result files; existing ones are not computed again.
+    marks : int
+        Rounds at which regret is measured, at most.
+    tol : float
+        Accuracy of the optima, relative to the objective at w = 0.
+
+    Raises
+    ------
+    InputError
+        An intercept is asked for in a store that is too large.
+    """
+
+    session: Session
     options: SearchOptions
-    store: Store
     folder: Location
-    marks: list[int]
+    marks: int
     tol: float
-    progress: ProgressCallback
 
     def __post_init__(self) -> None:
-        options, store, outputs = self.options, self.store, self.store.n_outputs
+        options, store = self.options, self.session.store
+        self.store, self.outputs = store, store.n_outputs
+        self.folder = self.folder.absolute()  # workers have other folders
+        self.rounds = measures.spread_marks(store.n_rows, self.marks)
         # Of what a search sets, a stream has no selection and no start but 0.
         chosen = options.model_copy(update={"dtype": DTYPE, "halving": None, "warm_start": None})
-        self.setting, self.outputs = search_setting(chosen, store, NO_FOLD), outputs
-        positive = tuple(range(outputs)) if outputs > 1 else (1,)
+        self.setting = search_setting(chosen, store, NO_FOLD)
+        positive = tuple(range(self.outputs)) if self.outputs > 1 else (1,)
         self.stream = Stream(store_reference(store), self.setting, positive)
-        self.fits_task = store.manifest.nonzeros * outputs <= cluster_passes.NEWTON_NONZEROS
+        self.fits_task = store.manifest.nonzeros * self.outputs <= cluster_passes.NEWTON_NONZEROS
         if options.intercept and not self.fits_task:
             raise InputError(
                 f"With an intercept regret is measured for at most {cluster_passes.NEWTON_NONZEROS:,} nonzeros times "
                 "classes: keep fewer documents or features at ingest, or search with intercept = false.",
                 code="unsupported-combination",
             )
+
+    def measure(self, configurations: Sequence[Configuration]) -> tuple[list[Row], list[Row]]:
+        """The rows of the tables: see `regret.tables.REGRET` and `SLOPES`.
+
+        A configuration that diverges has the marks before that; one that cannot be measured has no marks but a reason.
+
+        Raises
+        ------
+        InputError
+            No configuration has a comparator.
+        SparseocoError
+            An error that would stop every task or pass.
+        """
+        compared, reasons = {}, {}
+        for c in configurations:
+            try:
+                compared[c.number] = self.compare(c)
+            except InputError as error:
+                reasons[c.number] = str(error)
+        if not compared:
+            raise InputError(next(iter(reasons.values())), code="no-comparator")
+        self._compute(list(compared.values()))
+        rows, ends = [], []
+        for c in configurations:
+            key: Row = {"configuration": c.number, "algorithm": c.algorithm, "parameters": c.parameters_json}
+            if c.number not in compared:
+                ends.append(key | slope_row([], NoBound(reasons[c.number]), "failed", reasons[c.number]))
+                continue
+            curve = compared[c.number]
+            key["objective"] = curve.comparator.formula
+            own = self.rows(curve)
+            rows += [key | row for row in own]
+            end = slope_row(own, curve.bound, *curve.status)
+            ends.append(key | end | ({"bound_note": curve.bound_failure} if curve.bound_failure else {}))
+        return rows, ends
 
     def compare(self, c: Configuration) -> _Curve:
         """The curve to measure for a configuration. Raises `InputError` if it has no comparator."""
@@ -485,14 +474,16 @@ class _Regret:
         own = {"epochs": options.epochs, "range_rows": 0} if comparator.epochs else {"epochs": 1}
         block = Block.of(self.setting.model_copy(update=own | {"intercept": intercept}), [c])
         samples = measures.sample_size(store.n_rows, store.manifest.nonzeros, store.n_features)
-        measurement = Measurement(block, (), 0) if comparator.epochs else Measurement(block, tuple(self.marks), samples)
+        measurement = (
+            Measurement(block, (), 0) if comparator.epochs else Measurement(block, tuple(self.rounds), samples)
+        )
         bound = measures.measurable(regret_bound(c.algorithm, c.parameters, options.penalty), options.loss)
         tol = self.tol * (EPOCHS_TOL if comparator.epochs else 1.0)
-        return _Curve(measurement, comparator, bound, tol, self.marks[-1], self.folder)
+        return _Curve(measurement, comparator, bound, tol, self.rounds[-1], self.folder)
 
-    def measure(self, curves: Sequence[_Curve]) -> None:
+    def _compute(self, curves: Sequence[_Curve]) -> None:
         """Compute all files of these curves, unless they exist and are intact; failed curves get a reason."""
-        remove_damaged(TaskPool(self.client), self.folder)
+        remove_damaged(TaskPool(self.session.client), self.folder)
         streams = [curve for curve in curves if not curve.comparator.epochs]
         for curve, reason in self._run("curves", {c: (c.path, measures.curve_task, ()) for c in streams}).items():
             curve.failure = reason
@@ -515,18 +506,22 @@ class _Regret:
             if not path.exists()
         }
         found = len(tasks) - len(calls)
-        failures = TaskPool(self.client).run_all(calls, lambda done: self.progress(step, found + done, len(tasks)))
+
+        def report(done: int) -> None:
+            self.session.progress(step, found + done, len(tasks))
+
+        failures = TaskPool(self.session.client).run_all(calls, report)
         return {curve: failures[path.stem].reason for curve, (path, *_) in tasks.items() if path.stem in failures}
 
     def _run_epochs(self, curves: Sequence[_Curve]) -> None:
         """Run epoch methods over all examples, one after another."""
         work = self.folder / "epochs"
         for k, curve in enumerate(curves):
-            self.progress("epochs", k, len(curves))
+            self.session.progress("epochs", k, len(curves))
             if curve.path.exists():
                 continue
             try:
-                found = measure_epochs(self.client, curve.measurement.block, self.store, self.folder, work)
+                found = measure_epochs(self.session, curve.measurement.block, self.folder, work)
             except Exception as error:  # of a worker; `failure_reason` re-raises errors that affect every block
                 curve.failure = failure_reason(error)
             else:
@@ -553,13 +548,15 @@ class _Regret:
         found = len(targets) - len(missing)
 
         def report(done: int) -> None:
-            self.progress("optima", found + done, len(targets))
+            self.session.progress("optima", found + done, len(targets))
 
-        for error in TaskPool(self.client, "An optimum was not found").run_all(calls, report).values():
+        for error in TaskPool(self.session.client, "An optimum was not found").run_all(calls, report).values():
             raise error
         done = len(calls)
         for group in groups.values():
-            solve_by_cluster(self.client, stream, group, self.folder.resolve() / f"solving-{group[0].path.stem}")
+            solve_by_cluster(
+                self.session.client, stream, group, self.folder.resolve() / f"solving-{group[0].path.stem}"
+            )
             done += len(group)
             report(done)
 
