@@ -253,31 +253,29 @@ class Step(NamedTuple):
 ColumnT = TypeVar("ColumnT", bound=ColumnProgress)
 
 
+@dataclass(eq=False)
 class Solver(ABC, Generic[ColumnT]):
     """Minimises columns; `step` is one pass, after which `state` can be stored.
 
     A column is done at a gap of `tol`, relative to its objective at 0, or after `max_passes`. `width` columns are
-    solved at a time. `state` is what `Solver.state` returned.
+    solved at a time. `saved` is what `state` returned.
     """
 
-    columns: list[ColumnT]
     width = 1
 
-    def __init__(
-        self,
-        passes: Passes,
-        problem: OptimumProblem,
-        *,
-        tol: float = TOLERANCE,
-        max_passes: int = MAX_PASSES,
-        state: Mapping[str, NDArray[Any]] | None = None,
-    ) -> None:
-        self.passes, self.loss, self.tol, self.max_passes = passes, find_loss(problem.loss), tol, max_passes
-        self.squares = passes.squares() if state is None else state["squares"]
+    passes: Passes
+    problem: OptimumProblem
+    tol: float = TOLERANCE
+    max_passes: int = MAX_PASSES
+    saved: Mapping[str, NDArray[Any]] | None = None
+
+    def __post_init__(self) -> None:
+        problem, state, self.loss = self.problem, self.saved, find_loss(self.problem.loss)
+        self.squares = self.passes.squares() if state is None else state["squares"]
         self.squares[self.squares == 0.0] = 1.0  # features in no example, whose weights stay 0
         start = np.zeros(self.squares.size), np.zeros(self.squares.size)
         smoothing = INITIAL_WIDTH if problem.loss == "hinge" else 0.0
-        self.columns = [self.column(positive, h, *start, smoothing) for positive, h in problem.columns]
+        self.columns: list[ColumnT] = [self.column(positive, h, *start, smoothing) for positive, h in problem.columns]
         for i, column in enumerate(self.columns if state is not None else ()):
             column.restore({name: (state or {})[f"{i}.{name}"] for name in column.state()})
 
@@ -465,9 +463,9 @@ class Newton(Solver[NewtonColumn]):
 
     passes: LocalPasses
 
-    def __init__(self, passes: LocalPasses, problem: OptimumProblem, **options: Any) -> None:
-        super().__init__(passes, problem, **options)
-        data, weights = passes.columns(), passes.sample_weights()
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        data, weights = self.passes.columns(), self.passes.sample_weights()
         self.data = data._replace(counts=_compact(data.counts))
         self.sample_weight = np.ones(data.n_rows) if weights is None else weights
         self.weight = 1.0 / np.sqrt(self.squares)

@@ -176,6 +176,9 @@ class Span(NamedTuple):
         return not self.range_rows and self.fold < 0
 
 
+WHOLE = Span()
+
+
 class Shape(NamedTuple):
     """Size of the whole corpus."""
 
@@ -395,20 +398,14 @@ def sum_leaves(
 class LocalPasses(Passes):
     """Passes in this process; slopes stay in memory."""
 
-    def __init__(self, source: RowSource, shape: Shape, span: Span | None = None) -> None:
+    def __init__(self, source: RowSource, shape: Shape, span: Span = WHOLE) -> None:
         self.source, self.shape = source, shape
-        self.span = (span or Span()).within(shape.n_rows)
+        self.span = span.within(shape.n_rows)
         self._bounds = Leaves(self.span, shape).bounds()
 
     @classmethod
     def of(
-        cls,
-        X: Any,
-        y: NDArray[Any],
-        span: Span | None = None,
-        weights: Floats | None = None,
-        *,
-        intercept: bool = False,
+        cls, X: Any, y: NDArray[Any], span: Span = WHOLE, weights: Floats | None = None, *, intercept: bool = False
     ) -> "LocalPasses":
         """Passes over a checked CSR matrix, its labels and sample weights; with an `intercept` as the last feature."""
         source: RowSource = Matrix(X, y, weights)

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from sparseoco.kernels import newton
 from sparseoco.kernels.newton import inner_product
 from sparseoco.offline import optimum
-from sparseoco.offline.optimum import ColumnProgress, Gap, OptimumProblem, QuadraticModel, Regulariser, Solver, Step
-from sparseoco.offline.passes import Floats, Passes
+from sparseoco.offline.optimum import ColumnProgress, Gap, QuadraticModel, Regulariser, Solver, Step
+from sparseoco.offline.passes import Floats
 
 # ----------------------------------------------------------------------------------------------------------------------
 # The quasi-Newton metric: the Hessian of the loss, approximated from pairs of steps and gradient changes.
@@ -155,13 +155,16 @@ class Column(ColumnProgress, Metric):
         self.S, self.Y, self.moved = self.S[:0].copy(), self.Y[:0].copy(), self.moved[:0].copy()
 
 
+@dataclass(eq=False)
 class QuasiNewton(Solver[Column]):
     """Minimises columns by passes alone, together as far as `memory` (bytes) and `SOLVER_BYTES` allow."""
 
-    def __init__(self, passes: Passes, problem: OptimumProblem, *, memory: int = SOLVER_BYTES, **options: Any) -> None:
-        super().__init__(passes, problem, **options)
+    memory: int = SOLVER_BYTES
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         size = self.squares.size
-        self.width = max(1, min(memory, SOLVER_BYTES) // (8 * size * (2 * max_pairs(size) + VECTORS)))
+        self.width = max(1, min(self.memory, SOLVER_BYTES) // (8 * size * (2 * max_pairs(size) + VECTORS)))
 
     def column(self, positive: int, h: Regulariser, trial: Floats, best: Floats, width: float) -> Column:
         """See `Solver.column`."""

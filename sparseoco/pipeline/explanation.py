@@ -88,14 +88,13 @@ class Explainer:
         """An explanation of each text, in order."""
         model = self.model
         values = model.values(texts)
-        weights, intercepts = model.weights, model.intercepts
-        margins = np.asarray(values @ weights) + intercepts
+        margins = np.asarray(values @ model.weights) + model.intercepts
         predictions: list[Any] = model.decide(margins)
         if self._several:
             predictions = [[model.classes[k] for k in np.flatnonzero(row)] for row in model.labels(margins)]
         probabilities = model.probabilities(margins) if model.has_probabilities else None
         for row, prediction in enumerate(predictions):
-            of, against, column, offset = self._direction(margins[row], prediction, weights, intercepts)
+            of, against, column, offset = self._direction(margins[row], prediction)
             own = slice(values.indptr[row], values.indptr[row + 1])
             features, x = values.indices[own], values.data[own]
             yield Explanation(
@@ -111,15 +110,9 @@ class Explainer:
                 **self._terms(features, x, column),
             )
 
-    def _direction(
-        self,
-        margins: NDArray[np.float64],
-        prediction: Any,
-        weights: NDArray[np.float64],
-        intercepts: NDArray[np.float64],
-    ) -> tuple[str, str, NDArray[np.float64], float]:
+    def _direction(self, margins: NDArray[Any], prediction: Any) -> tuple[str, str, NDArray[np.float64], float]:
         """The class explained, the one it is explained against, and weights and intercept of their difference."""
-        classes = self.model.classes
+        classes, weights, intercepts = self.model.classes, self.model.weights, self.model.intercepts
         if not classes:
             return "", "", weights[:, 0], float(intercepts[0])
         if self.of is not None or not self._several:

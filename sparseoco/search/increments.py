@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import product
 from typing import NamedTuple
 
@@ -90,42 +91,42 @@ def increment_seed(seed: int, version: int) -> int:
     return seed if version == 1 else int(digest_value([seed, version])[:15], 16)
 
 
+@dataclass(eq=False)
 class IncrementChain:
     """The increments of a store up to version `last`, learned by the configurations of a grid in `folder`.
 
     The first `decided` of them are learned only if a later one continues from them.
     """
 
-    def __init__(
-        self,
-        options: SearchOptions,
-        store: Location,
-        last: int,
-        decided: int,
-        folder: Location,
-        deadline: float | None = None,
-    ) -> None:
+    options: SearchOptions
+    store: Location
+    last: int
+    decided: int
+    folder: Location
+    deadline: float | None = None
+
+    def __post_init__(self) -> None:
+        options, last = self.options, self.last
         if any(configuration.parts > 1 for configuration in options.configurations()):
             raise InputError(
                 "Nightly training continues from the state of one learner: it does not take parts.",
                 code="unsupported-combination",
             )
-        self._options, self._store, self._folder = options, store, folder
-        self._increments = [manifest.increment for manifest in read_manifests(store, last)]
+        self._increments = [manifest.increment for manifest in read_manifests(self.store, last)]
         self._documents = [added.rows for added in self._increments]
-        common = search_setting(options, increment_store(store, 1), NO_FOLD)
+        common = search_setting(options, increment_store(self.store, 1), NO_FOLD)
         progressive = options.metric is not None and options.metric not in PROGRESSIVE
         self._common = common.model_copy(update={"epochs": 1, "progressive_metrics": progressive})
-        results = read_increment_results(folder)
+        results = read_increment_results(self.folder)
         if len(results.settings) > last or results.plan != self._plan(len(results.settings)):
             results = EMPTY  # of other options or other documents
         self._results, self._digests = results, list(results.settings)
         for version in range(len(self._digests) + 1, last + 1):
             self._digests.append(self.setting(version).digest)
-        self._runner = Runner(options, self._digests, folder, deadline)
+        self._runner = Runner(options, self._digests, self.folder, self.deadline)
         self._configurations = self._runner.configurations
         states = self._states()
-        self._first = {name: self._first_to_learn(name, decided, states) for name in self._configurations}
+        self._first = {name: self._first_to_learn(name, states) for name in self._configurations}
 
     def setting(self, version: int) -> Setting:
         """The setting of an increment. It has the digest of the one before, so the same documents in the same
@@ -133,8 +134,8 @@ class IncrementChain:
         added = self._increments[version - 1]
         own = {
             "manifest": added.digest,
-            "seed": increment_seed(self._options.seed, version),
-            "range_rows": range_rows_of(self._options.shuffle, added.rows, added.nonzeros),
+            "seed": increment_seed(self.options.seed, version),
+            "range_rows": range_rows_of(self.options.shuffle, added.rows, added.nonzeros),
             "increment": Increment(version=version, previous=self._digests[version - 2] if version > 1 else None),
         }
         return self._common.model_copy(update=own)
@@ -171,7 +172,7 @@ class IncrementChain:
         ]
         if unfinished:
             raise SparseocoError(
-                f"The time limit of {self._options.time_limit:g} s left {plural(len(unfinished), 'configuration')} of "
+                f"The time limit of {self.options.time_limit:g} s left {plural(len(unfinished), 'configuration')} of "
                 f"increment {version} unfinished: run again to resume.",
                 code="time-limit",
             )
@@ -179,7 +180,7 @@ class IncrementChain:
 
     def _run(self, client: Client, version: int, names: list[str], progress: ProgressCallback) -> dict[Key, str]:
         """Learn an increment with these configurations; returns the reasons of failures."""
-        setting, store = self.setting(version), increment_store(self._store, version)
+        setting, store = self.setting(version), increment_store(self.store, version)
         for folder in self._runner.folders[:2]:
             make_folder(folder)
         keys = [(NO_FOLD, name) for name in names]
@@ -238,14 +239,14 @@ class IncrementChain:
             if row is not None:
                 rows[key] = {k: v for k, v in row.items() if k in KEPT_METRICS or k.startswith("progressive_")}
         self._results = IncrementResults(self._plan(len(self._digests)), self._digests, rows)
-        self._results.write(self._folder)
+        self._results.write(self.folder)
         for path in list(self._runner.folders.cells.glob("*.json")):
             remove_file(path)
 
     def _plan(self, last: int) -> str:
         """Identifies the settings of the increments up to version `last`."""
         digests = [added.digest for added in self._increments[:last]]
-        return digest_value([self._common.described, self._options.shuffle, digests])
+        return digest_value([self._common.described, self.options.shuffle, digests])
 
     def _end(self, version: int) -> StreamPosition:
         """The last position of an increment."""
@@ -258,13 +259,13 @@ class IncrementChain:
         tables = self._runner.cells.at(self._digests[version - 1], name, self._end(version))
         return None if tables is None else tables["metrics"][0]
 
-    def _first_to_learn(self, name: str, decided: int, states: dict[tuple[int, str], Checkpoint]) -> int:
+    def _first_to_learn(self, name: str, states: dict[tuple[int, str], Checkpoint]) -> int:
         """The first increment that a configuration has to learn; one after the last if it has learned all."""
         last = len(self._digests)
 
         def is_missing(version: int) -> bool:
             """Whether the metrics are missing or, before promotion is decided, the state of a possible model."""
-            return (version > decided and (version, name) not in states) or self._metrics(version, name) is None
+            return (version > self.decided and (version, name) not in states) or self._metrics(version, name) is None
 
         missing = next(filter(is_missing, range(1, last + 1)), last + 1)
         return 1 + max((version for version, found in states if found == name and version < missing), default=0)

@@ -346,7 +346,7 @@ def write_block(
         saved = new_learner(block, store)
         if setting.origin is not None:
             saved, described["warm_start"] = resume_learner(setting.origin, saved, store)
-        run = BlockRun(block, saved)
+        run = BlockRun(block, saved, saved.progress)
         recorder = None if "calibration" in rules else decisions.MarginRecorder.of_first_pass(saved, corpus.n_rows)
         run.recorder = recorder
         curve = train_here(run, corpus, report)

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,6 +39,7 @@ from sparseoco.training.warm_start import take_weights
 # Its state at a position depends only on the block and the position, not on where it was stopped, saved or resumed.
 
 
+@dataclass(eq=False)
 class BlockRun:
     """A block at a position in its stream.
 
@@ -48,29 +50,22 @@ class BlockRun:
     seconds : time spent on the current epoch so far.
     totals : of all epochs so far, where they are not those of the learner: those of the parts that it averages.
 
-    Attributes
-    ----------
     recorder : learns in place of the learner, to record margins or score them, if it is set.
     clock : the time of the last state, as `time.monotonic()`.
     """
 
-    def __init__(
-        self,
-        block: Block,
-        learner: Learner,
-        position: StreamPosition = START,
-        epoch_start: ProgressiveTotals | None = None,
-        curves: list[list[Row]] | None = None,
-        seconds: float = 0.0,
-        totals: ProgressiveTotals | None = None,
-    ) -> None:
-        self.block, self.learner, self.position = block, learner, position
-        self.epoch_start = learner.progress if epoch_start is None else epoch_start
-        self.curves = [[] for _ in block.configurations] if curves is None else curves
-        self.seconds = seconds
-        self._totals = totals
-        self.recorder: StreamLearner | None = None
-        self.clock = 0.0
+    block: Block
+    learner: Learner
+    epoch_start: ProgressiveTotals
+    position: StreamPosition = START
+    curves: list[list[Row]] = field(default_factory=list)
+    seconds: float = 0.0
+    totals: ProgressiveTotals | None = None
+    recorder: StreamLearner | None = None
+    clock: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.curves = self.curves or [[] for _ in self.block.configurations]
         self._scores: Scores | None = None
 
     @classmethod
@@ -79,7 +74,7 @@ class BlockRun:
         learner = new_learner(block, store)
         if block.setting.origin is not None:
             take_weights(block.setting.origin, learner, store)
-        return cls(block, learner)
+        return cls(block, learner, learner.progress)
 
     def select(self, block: Block) -> "BlockRun":
         """The run of `block`, whose configurations are some of this one's, as if they had been run alone."""
@@ -89,7 +84,7 @@ class BlockRun:
         start = self.epoch_start
         start = start._replace(loss_sum=start.loss_sum[numbers], error_count=start.error_count[numbers])
         curves = [self.curves[number] for number in numbers]
-        return BlockRun(block, self.learner.select(numbers), self.position, start, curves, self.seconds)
+        return BlockRun(block, self.learner.select(numbers), start, self.position, curves, self.seconds)
 
     def score(self, n_rows: int) -> None:
         """Score the progressive predictions of so many rows, for the metrics."""
@@ -100,7 +95,7 @@ class BlockRun:
         """Learn up to `goal`; yields the position of every state on the way."""
         marks = curve_marks(corpus.n_rows)
         before, self.clock = self.learner.progress, time.monotonic()
-        passes = passes_of(self.block.setting, corpus, goal, self.position, marks, self.learner)
+        passes = passes_of(self.block.setting, corpus, goal, self.learner)._replace(start=self.position, marks=marks)
         for position in train(self.recorder or self.learner, corpus, passes):
             now = self.learner.progress
             if position.epoch > self.position.epoch:
@@ -139,7 +134,7 @@ class BlockRun:
         ]
 
     def _metrics(self, corpus: Corpus, nonzeros: NDArray[np.int64]) -> list[Row]:
-        now = self._totals or self.learner.progress
+        now = self.totals or self.learner.progress
         at_end = self.position.position == corpus.n_rows
         setting = self.block.setting
         order = fold_order(setting, corpus) if at_end or setting.evaluate_rungs else Order()
@@ -253,7 +248,7 @@ def load_checkpoint(folder: Location, block: Block, last: StreamPosition) -> Blo
             epoch_start = ProgressiveTotals(
                 state["rows"], np.array(state["loss_sum"], np.float64), np.array(state["error_count"], np.int64)
             )
-            run = BlockRun(found.block, learner, found.position, epoch_start, state["curves"], state["seconds"])
+            run = BlockRun(found.block, learner, epoch_start, found.position, state["curves"], state["seconds"])
             return run.select(block)
     return None
 
@@ -367,8 +362,8 @@ def start_run(folder: Location, block: Block, store: Store) -> BlockRun:
     if increment is None or increment.previous is None:
         run = BlockRun.new(block, store)
     else:
-        version = increment.version - 1
-        run = BlockRun(block, learner_after(folder, increment.previous, version, block.identities, store))
+        learner = learner_after(folder, increment.previous, increment.version - 1, block.identities, store)
+        run = BlockRun(block, learner, learner.progress)
     if block.setting.progressive_metrics:
         run.score(store.n_rows)
     return run
@@ -570,7 +565,8 @@ def learn_part(site: Site, block: Block, epoch: int, part: int, folders: Folders
     counts = np.zeros(store.n_features, np.int64)
     start, stop = (StreamPosition(epoch, store.n_rows * k // block.parts) for k in (part, part + 1))
     polled = time.monotonic()
-    for position, rows in stream(corpus, passes_of(block.setting, corpus, stop, start, learner=learner)):
+    passes = passes_of(block.setting, corpus, stop, learner)._replace(start=start)
+    for position, rows in stream(corpus, passes):
         np.add.at(counts, rows.indices, 1)
         learner.learn_rows(*rows)
         report((epoch - 1) * store.n_rows + position.position - start.position)
@@ -635,10 +631,10 @@ def average_epoch(site: Site, block: Block, epoch: int, folders: Folders, _: Seq
     learner.start_from(weights[:-1], max(1, rounds // block.parts), weights[-1] if learner.intercept else None)
     learner.stop_diverged(diverged)
     curves = [[point] for point in curve_rows(totals, numbers=learner.n_classes is None)]
-    run = BlockRun(block, learner, end, before.epoch_start, curves, seconds, totals)
+    run = BlockRun(block, learner, before.epoch_start, end, curves, seconds, totals)
     corpus = block_corpus(block, store, scratch)
     write_cell(cell_path(folders.cells, block, end), block, end, run.tables(corpus, store))
-    save_checkpoint(folders.checkpoints, BlockRun(block, learner, end, totals))
+    save_checkpoint(folders.checkpoints, BlockRun(block, learner, totals, end))
     for path in paths:
         remove_file(path)
     report(end.rows_before(store.n_rows))

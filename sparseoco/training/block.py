@@ -36,7 +36,7 @@ from sparseoco.training.learner import Learner
 from sparseoco.training.metric_names import PROGRESSIVE
 from sparseoco.training.options import Configuration, SearchOptions, configuration_id, parts_of
 from sparseoco.training.search_tables import CURVES, FEATURE_SURVIVAL, METRICS_SCHEMA
-from sparseoco.training.stream import NO_FOLD, START, Order, Passes, StreamPosition
+from sparseoco.training.stream import NO_FOLD, Order, Passes, StreamPosition
 from sparseoco.training.validation import chunk_rows
 from sparseoco.training.warm_start import Origin
 
@@ -197,17 +197,10 @@ def fold_order(setting: Setting, corpus: Corpus) -> Order:
     return setting.order._replace(fold_of=lambda rows: np.searchsorted(_bounds[key], column[rows]) - 1, by_time=True)
 
 
-def passes_of(
-    setting: Setting,
-    corpus: Corpus,
-    goal: StreamPosition,
-    start: StreamPosition = START,
-    marks: Sequence[int] = (),
-    learner: Learner | None = None,
-) -> Passes:
-    """The passes of a setting over its corpus, in chunks that suit the learner if it is given."""
+def passes_of(setting: Setting, corpus: Corpus, goal: StreamPosition, learner: Learner | None = None) -> Passes:
+    """The passes of a setting over its corpus from the start, in chunks that suit the learner if it is given."""
     size = None if learner is None else chunk_rows(learner.algorithm, learner.n_features, learner.n_columns)
-    return Passes(fold_order(setting, corpus), goal, start, marks, setting.class_weights, size)
+    return Passes(fold_order(setting, corpus), goal, class_weights=setting.class_weights, chunk_rows=size)
 
 
 def group_folds(groups: NDArray[np.int64], seed: int, folds: int) -> NDArray[np.int64]:

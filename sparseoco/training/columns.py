@@ -1,7 +1,7 @@
 """A block of columns: configurations of one learner that run through one compiled loop, and their arrays."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -30,8 +30,9 @@ def padded(columns: int, dtype: np.dtype) -> int:
     return next((width for width in NARROW if columns <= width), -(-columns // lanes) * lanes)
 
 
+@dataclass(eq=False, repr=False)
 class Columns(ColumnBlock):
-    """State of configurations with `outputs` adjacent columns each; `params` has one list of numbers per configuration.
+    """State of configurations with `outputs` adjacent columns each; `numbers` has a list of parameters for each.
 
     Arrays: ``state`` (n_features, slots, width); ``last_update`` (n_features,) float64, empty for rules without time
     stamps; ``clock`` float64, the fields of `Clock`; ``params`` (numbers, width) float64 and its last rows,
@@ -39,32 +40,31 @@ class Columns(ColumnBlock):
     With an intercept, it is one more feature, and ``params`` has 2·width columns, the second half with λ = 0.
     """
 
-    def __init__(
-        self,
-        rule: Rule,
-        penalty: Penalty,
-        loss: Loss,
-        response: str,
-        params: list[list[float]],
-        outputs: int,
-        n_features: int,
-        dtype: np.dtype,
-        track_l1_norm: bool = False,
-        intercept: bool = False,
-    ) -> None:
-        self.rule, self.penalty, self.loss, self.response = rule, penalty, loss, response
-        self.outputs, self.n_features, self.dtype = outputs, n_features, dtype
-        self.columns = len(params) * outputs
+    rule: Rule
+    penalty: Penalty
+    loss: Loss
+    response: str
+    numbers: list[list[float]]
+    outputs: int
+    n_features: int
+    dtype: np.dtype
+    track_l1_norm: bool = False
+    intercept: bool = False
+
+    def __post_init__(self) -> None:
+        rule, dtype, n_features, intercept = self.rule, self.dtype, self.n_features, self.intercept
+        self.columns = len(self.numbers) * self.outputs
         self.width = padded(self.columns, dtype)
-        self.refresh_interval = rule.stored_weight_valid_for if track_l1_norm else 0.0
+        self.refresh_interval = rule.stored_weight_valid_for if self.track_l1_norm else 0.0
         tracked = self.refresh_interval > 0.0
-        self.intercept = intercept
-        self._compiled_rule = _compiled_part(rule)
-        self.kernels: Kernels = loops.kernels_for(self._compiled_rule, dtype.name, grouped=penalty.grouped)
+        # Without values that compiled code does not depend on, so that configurations share kernels.
+        left_out: dict[str, Any] = {"reported": None, "threshold": None, "initial_state": ()}
+        self._compiled_rule = replace(rule, start=Clock(), stored_weight_valid_for=0.0, **left_out)
+        self.kernels: Kernels = loops.kernels_for(self._compiled_rule, dtype.name, grouped=self.penalty.grouped)
         self._nonzeros = 0
         self._current_weights: np.ndarray | None = None
         self.slot_names = rule.slots
-        values = [entry for entry in params for _ in range(outputs)]
+        values = [entry for entry in self.numbers for _ in range(self.outputs)]
         values += [values[-1]] * (self.width - self.columns)
         self.params = _with_unpenalised(np.array(values, np.float64).T.copy(), rule, intercept)
         self.per_column_sums = self.params[len(self.params) - len(rule.per_column_sums) :]
@@ -74,7 +74,7 @@ class Columns(ColumnBlock):
             self.state[...] = np.array(rule.initial_state)[:, None]
         self.last_update = np.zeros(stored if rule.clock_time else 0, np.float64)
         self.clock = np.array(rule.start, np.float64)
-        self.start_sums(len(params), self.width if tracked else 0)
+        self.start_sums(len(self.numbers), self.width if tracked else 0)
 
     @property
     def rounds(self) -> int:
@@ -261,8 +261,3 @@ def _with_unpenalised(params: np.ndarray, rule: Rule, intercept: bool) -> np.nda
     if "lam" in rule.param_names:
         own[rule.param_names.index("lam")] = 0.0
     return np.hstack([params, own])
-
-
-def _compiled_part(rule: Rule) -> Rule:
-    """The rule without values that compiled code does not depend on, so that configurations share kernels."""
-    return replace(rule, start=Clock(), stored_weight_valid_for=0.0, reported=None, threshold=None, initial_state=())

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -352,6 +353,7 @@ SHARE = 0.2
 """Of the rows of a stream, the last of its first pass, which a calibration is fitted on."""
 
 
+@dataclass(eq=False)
 class PredictingLearner:
     """Learns rows with a learner; `record` receives the margins (rows, configurations, outputs) with which they were
     predicted, and their labels.
@@ -361,27 +363,24 @@ class PredictingLearner:
     first, last : only the rows first, …, last − 1 of the stream, counted from 0, are recorded.
     """
 
-    def __init__(
-        self,
-        learner: Learner,
-        record: Callable[[NDArray[Any], NDArray[Any]], object],
-        first: int = 0,
-        last: int = sys.maxsize,
-    ) -> None:
-        self._learner, self._record, self._first, self._last = learner, record, first, last
-        self._seen = 0
+    learner: Learner
+    record: Callable[[NDArray[Any], NDArray[Any]], object]
+    first: int = 0
+    last: int = sys.maxsize
+    seen: int = field(default=0, init=False)
+    """Rows so far."""
 
     def learn_rows(self, indptr: Any, indices: Any, values: Any, labels: Any, weights: Any = None) -> None:
         """As `Learner.learn_rows`."""
-        start, self._seen = self._seen, self._seen + len(labels)
-        if self._seen <= self._first or start >= self._last:
-            self._learner.learn_rows(indptr, indices, values, labels, weights)
+        start, self.seen = self.seen, self.seen + len(labels)
+        if self.seen <= self.first or start >= self.last:
+            self.learner.learn_rows(indptr, indices, values, labels, weights)
             return
-        shape = len(labels), len(self._learner.configurations), self._learner.n_outputs
-        margins = np.empty(shape, self._learner.dtype)
-        self._learner.learn_rows(indptr, indices, values, labels, weights, margins_out=margins)
-        chosen = slice(max(self._first - start, 0), self._last - start)
-        self._record(margins[chosen], labels[chosen])
+        shape = len(labels), len(self.learner.configurations), self.learner.n_outputs
+        margins = np.empty(shape, self.learner.dtype)
+        self.learner.learn_rows(indptr, indices, values, labels, weights, margins_out=margins)
+        chosen = slice(max(self.first - start, 0), self.last - start)
+        self.record(margins[chosen], labels[chosen])
 
 
 class MarginRecorder(PredictingLearner):
@@ -403,7 +402,7 @@ class MarginRecorder(PredictingLearner):
 
     def rules(self, threshold: ThresholdRule | None = None, positive: int = 1) -> dict[str, Any]:
         """The `decision_rules` of what was recorded; none for numbers and without rows."""
-        if not self._margins or self._learner.n_classes is None:
+        if not self._margins or self.learner.n_classes is None:
             return {}
         return decision_rules(np.concatenate(self._margins), np.concatenate(self._labels), threshold, positive)
 

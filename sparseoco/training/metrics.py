@@ -1,6 +1,7 @@
 """Metrics of predictions: progressive sums, ranking, classes, probabilities, paired comparisons."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -157,13 +158,14 @@ def score_bytes(outputs: int, n_rows: int, itemsize: int) -> int:
     return n_rows * outputs * itemsize if exact else outputs * 2 * BINS * 8
 
 
+@dataclass(eq=False, repr=False)
 class Scores:
     """The metrics of many configurations, from their margins and the labels.
 
     Parameters
     ----------
     kind : what is predicted.
-    n_rows : the most rows that will be added; it decides whether rankings are exact.
+    most_rows : the most rows that will be added; it decides whether rankings are exact.
     outputs : margins of a configuration: 1 for two classes and numbers, else one per class.
     configurations : number of configurations.
     dtype : of the margins.
@@ -171,29 +173,26 @@ class Scores:
     positive : index of the positive one of two classes.
     """
 
-    def __init__(
-        self,
-        kind: Kind,
-        n_rows: int,
-        outputs: int,
-        configurations: int,
-        *,
-        dtype: Any = np.float64,
-        joint: bool = False,
-        positive: int = 1,
-    ) -> None:
-        self.kind: Kind = kind
-        self.joint, self.positive, self.n_rows = joint, positive, 0
+    kind: Kind
+    most_rows: int
+    outputs: int
+    configurations: int
+    dtype: Any = np.float64
+    joint: bool = False
+    positive: int = 1
+
+    def __post_init__(self) -> None:
+        kind, outputs, configurations, self.n_rows = self.kind, self.outputs, self.configurations, 0
         n_classes = 2 if kind == "two classes" else outputs
         self.counts = np.zeros((configurations, 3, n_classes), np.int64)
         self._log_loss = np.zeros(configurations)
         self._wrong = np.zeros(configurations + 1, np.int64)
         self._absolute, self._squares, self._moments = np.zeros(configurations), np.zeros(configurations), np.zeros(3)
         self._broken = np.zeros(configurations, bool)
-        self._exact = n_rows * outputs <= EXACT_VALUES
-        held = 0 if kind == "numbers" else n_rows if self._exact else 0
+        self._exact = self.most_rows * outputs <= EXACT_VALUES
+        held = self.most_rows if self._exact and kind != "numbers" else 0
         # Scores of an output are adjacent, to be sorted.
-        self._scores = np.empty((configurations, outputs, held), dtype)
+        self._scores = np.empty((configurations, outputs, held), self.dtype)
         self._truths = np.empty((outputs, held), bool)
         bins = 0 if kind == "numbers" or self._exact else BINS
         self._histograms = np.zeros((configurations, outputs, 2, bins), np.int64)

@@ -250,7 +250,7 @@ def test_a_restored_solver_continues_with_the_same_bits() -> None:
     one = QuasiNewton(passes, problem, tol=1e-2)
     for _ in range(12):
         one.step()
-    other = QuasiNewton(passes, problem, tol=1e-2, state=one.state())
+    other = QuasiNewton(passes, problem, tol=1e-2, saved=one.state())
     for _ in range(5):
         one.step()
         other.step()

@@ -19,6 +19,7 @@ from sparseoco.offline.cluster.passes import ClusterPasses, RowsSource
 from sparseoco.offline.passes import (
     FEWEST_LEAVES,
     MOST_LEAVES,
+    WHOLE,
     Leaves,
     LocalPasses,
     PassRequest,
@@ -48,12 +49,12 @@ def examples(rows: int, features: int, seed: int = 0) -> tuple[Any, np.ndarray]:
     return X.astype(np.int64), random.integers(0, 2, rows).astype(np.float64)
 
 
-def local(store: Path, span: Span | None = None) -> LocalPasses:
+def local(store: Path, span: Span = WHOLE) -> LocalPasses:
     X, _ = read_shards(store)
     return LocalPasses.of(X, Store.open(store).labels(), span)
 
 
-def cluster(client: Client, store: Path, work: Path, span: Span | None = None) -> ClusterPasses:
+def cluster(client: Client, store: Path, work: Path, span: Span = WHOLE) -> ClusterPasses:
     return ClusterPasses(client, RowsSource(store_reference(Store.open(store))), work, span)
 
 

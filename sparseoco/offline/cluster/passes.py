@@ -4,6 +4,7 @@ import math
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +23,7 @@ from sparseoco.learners.losses import Loss, find_loss
 from sparseoco.offline import passes as full_passes
 from sparseoco.offline.optimum import ColumnProgress, Newton, OptimumProblem, Regulariser, solve
 from sparseoco.offline.options import OptimumOptions
-from sparseoco.offline.passes import Floats, PassRequest, PassResult, RowSource, Span, chunks, row_weights
+from sparseoco.offline.passes import WHOLE, Floats, PassRequest, PassResult, RowSource, Span, chunks, row_weights
 from sparseoco.offline.quasi_newton import QuasiNewton
 from sparseoco.storage.checkpoints import is_complete, map_array, read_checkpoint, write_array, write_checkpoint
 from sparseoco.storage.commit import commit_json, digest_value, make_folder, read_json, remove_file, remove_folder
@@ -153,6 +154,7 @@ NEWTON_NONZEROS = 1 << 24
 one task, with a tenth of the passes. It depends on the data only, so that bits do not depend on the cluster."""
 
 
+@dataclass(eq=False)
 class ClusterPasses(full_passes.Passes):
     """Passes over a span of a store, run by the workers of a client.
 
@@ -175,23 +177,21 @@ class ClusterPasses(full_passes.Passes):
         The sums of all columns do not fit in a worker.
     """
 
-    def __init__(
-        self,
-        client: Client,
-        source: RowsSource,
-        work: Location,
-        span: Span | None = None,
-        *,
-        leaf_nonzeros: int | None = None,
-    ) -> None:
-        self.client, self.source, self.work = client, source, work.resolve()
-        store = open_store(source.store)
+    client: Client
+    source: RowsSource
+    work: Location
+    span: Span = WHOLE
+    leaf_nonzeros: int | None = None
+
+    def __post_init__(self) -> None:
+        self.work = self.work.resolve()
+        store = open_store(self.source.store)
         shape = full_passes.Shape(store.n_rows, store.n_features, store.manifest.nonzeros)
-        self.shape = shape.with_intercept() if source.intercept else shape
-        self.span = (span or Span()).within(store.n_rows)
-        self.leaves = full_passes.Leaves(self.span, self.shape, leaf_nonzeros)
+        self.shape = shape.with_intercept() if self.source.intercept else shape
+        self.span = self.span.within(store.n_rows)
+        self.leaves = full_passes.Leaves(self.span, self.shape, self.leaf_nonzeros)
         self.bounds = self.leaves.bounds()
-        self._pool = TaskPool(client, "A pass failed")
+        self._pool = TaskPool(self.client, "A pass failed")
         make_folder(self.work)
 
     def _totals(self, weights: Floats, request: PassRequest) -> PassResult:
@@ -326,7 +326,7 @@ def _continue(task: PassProblem, work: Location, checkpoint: Location, files: Se
         passes.factors = None if task.factors is None else task.factors()
         memory = int(worker_shape(client).memory * SOLVER_SHARE)
         state = _read_state(checkpoint)
-        solver = QuasiNewton(passes, task.problem, tol=task.tol, max_passes=task.max_passes, memory=memory, state=state)
+        solver = QuasiNewton(passes, task.problem, tol=task.tol, max_passes=task.max_passes, memory=memory, saved=state)
         finished = solve(solver, check_worker_running, SOLVER_SECONDS)
     if not finished:
         state = solver.state()
@@ -391,7 +391,7 @@ def lambda_max_of(
         loss = find_loss(loss.joint)
     intercepts = _best_intercepts(source, loss, outputs) if intercept else np.zeros(outputs)
     gradient = np.zeros((n_features, outputs))
-    for rows in chunks(source, Span(), 0, source.n_rows):
+    for rows in chunks(source, WHOLE, 0, source.n_rows):
         check()
         slopes = _slopes(rows, loss, intercepts) * row_weights(rows)[:, None]
         ACCUMULATE(rows.indptr, rows.indices, rows.values, slopes, gradient)
@@ -428,7 +428,7 @@ def _positive(labels: NDArray[Any], outputs: int) -> NDArray[np.bool_]:
 def _best_intercepts(source: RowSource, loss: Loss, outputs: int) -> Floats:
     """(outputs,): from the weighted share of rows with y = +1, or the mean of numbers; 0 for losses with a kink."""
     total, sums = 0.0, np.zeros(outputs)
-    for rows in chunks(source, Span(), 0, source.n_rows):
+    for rows in chunks(source, WHOLE, 0, source.n_rows):
         values = rows.labels[:, None] if loss.regression else _positive(rows.labels, outputs)
         weights = row_weights(rows)
         sums += (values * weights[:, None]).sum(axis=0)
@@ -517,7 +517,7 @@ def run_optimum(session: Session, out: Location, options: OptimumOptions) -> Non
             raise error
     else:
         source = RowsSource(reference, options.weighting)
-        solve_by_passes(client, PassProblem(source, Span(), problem, options.tol, options.max_passes), files, report)
+        solve_by_passes(client, PassProblem(source, WHOLE, problem, options.tol, options.max_passes), files, report)
     models, outputs = (reference, options, out.resolve()), len(problem.positive)
     solved = [(*models, i, files[i * outputs : (i + 1) * outputs]) for i in range(len(problem.alphas))]
     rows = [row for own in TaskPool(client, FAILURE).map(_write_model, solved) for row in own]
