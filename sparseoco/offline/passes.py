@@ -11,13 +11,7 @@ import scipy  # loads scipy.optimize and scipy.sparse when they are used
 from numpy.typing import NDArray
 
 from sparseoco.kernels.columns import RowBatch, Rows, with_intercept
-from sparseoco.kernels.full_pass import (
-    ACCUMULATE,
-    MARGINS,
-    RESPOND_SMOOTHED,
-    accumulate_squares,
-    loss_kernels,
-)
+from sparseoco.kernels.full_pass import ACCUMULATE, MARGINS, RESPOND_SMOOTHED, accumulate_squares, loss_kernels
 from sparseoco.learners.losses import find_loss
 from sparseoco.training.stream import MatrixRows, ordered_rows
 from sparseoco.training.stream import RowSource as StreamSource
@@ -416,15 +410,13 @@ class LocalPasses(Passes):
 
     def _totals(self, weights: Floats, request: PassRequest) -> PassResult:
         slopes: list[Floats] = []
-        total = self._sum(np.ascontiguousarray(weights, np.float64), request, lambda _, own: slopes.append(own))
-        return PassResult(total.loss_sum, total.exact_sum, total.gradient, tuple(slopes))
+        run = self.source, self.span, self._bounds, np.ascontiguousarray(weights, np.float64), request
+        return PassResult(*sum_leaves(*run, lambda _, own: slopes.append(own)), tuple(slopes))
 
     def _squares(self) -> Floats:
         zeros = np.zeros((self.shape.n_features, 1))
-        return np.asarray(self._sum(zeros, None, lambda *_: None).gradient[:, 0])
-
-    def _sum(self, weights: Floats, request: PassRequest | None, keep: Callable[[int, Floats], None]) -> Partial:
-        return sum_leaves(self.source, self.span, self._bounds, weights, request, keep)
+        total = sum_leaves(self.source, self.span, self._bounds, zeros, None, lambda *_: None)
+        return np.asarray(total.gradient[:, 0])
 
     def slopes(self, result: PassResult) -> Floats:
         """(rows, columns): ω·ℓ'(z) of every row of the span, in the order of the span."""

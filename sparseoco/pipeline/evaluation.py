@@ -186,12 +186,6 @@ def evaluate_model(
     return sums.metrics() | {name: n for name, n in left.items() if n} | {"inputs": list(inputs), "where": where}
 
 
-def check_test_inputs(run: RunFile) -> None:
-    """Raises `InputError` for files to evaluate on that are not there."""
-    if run.evaluate.inputs is not None:
-        find_sources(list(run.evaluate.inputs), run.ingest.text)
-
-
 @logged_step("evaluate", "run")
 def run_evaluate(run: RunFile, progress: ProgressCallback = no_progress) -> Location | None:
     """The evaluate step of a run file: the model on unseen text; returns the path of the result.
@@ -298,12 +292,14 @@ class _Sums:
         if self.kind == "numbers":
             return {"rows": self.rows} | row
         if self.kind == "label sets":
-            row |= scores.label_set_metrics(classes, self.rows, self._counts, self._exact_sets)
             counts, error = self._counts, 1 - self._exact_sets / self.rows
+            row |= {"rows": self.rows, "error": error, "classes": scores.metrics_by_class(classes, *counts)}
         else:
-            row |= scores.classification_metrics(classes, self._confusion)
-            correct = self._confusion.diagonal()
-            counts, error = np.stack([self._confusion.sum(axis=1), self._confusion.sum(axis=0), correct]), None
+            support, correct = self._confusion.sum(axis=1), self._confusion.diagonal()
+            counts, error = np.stack([support, self._confusion.sum(axis=0), correct]), None
+            row |= {"rows": self.rows, "error": float((self.rows - correct.sum()) / self.rows)}
+            row |= {"majority_error": scores.majority_error(support.tolist())}
+            row |= {"classes": scores.metrics_by_class(classes, *counts), "confusion": self._confusion.tolist()}
         missing = np.flatnonzero((counts[0] > 0) & (counts[1] == 0))
         if missing.size:
             row["never_predicted"] = [classes[k] for k in missing]

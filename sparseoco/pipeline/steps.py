@@ -8,7 +8,7 @@ from distributed import Client
 
 from sparseoco.core.logs import ProgressCallback, logged_step, no_progress
 from sparseoco.execution.clusters import ClusterOptions, connect
-from sparseoco.pipeline.evaluation import check_test_inputs, run_evaluate
+from sparseoco.pipeline.evaluation import run_evaluate
 from sparseoco.pipeline.run_file import RunFile
 from sparseoco.report import ChoiceRecord, RunRecord, as_configuration, write_report, write_scores_page
 from sparseoco.scoring.manifest import SCORES_FOLDER, ScoreManifest
@@ -23,7 +23,7 @@ from sparseoco.store.manifest import STORE_FOLDER, Manifest
 from sparseoco.store.shards import Session, Store
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions, VocabularyPolicy
-from sparseoco.text.sources import check_apart
+from sparseoco.text.sources import check_apart, find_sources
 from sparseoco.training.models import MODEL_FOLDER
 from sparseoco.training.options import Configuration, SearchOptions
 
@@ -182,7 +182,8 @@ def folder_cluster(cluster: ClusterOptions, folder: Location, *kinds: FolderKind
 @logged_step("ingest", "run")
 def run_ingest(run: RunFile, progress: ProgressCallback = no_progress) -> Location:
     """The ingest step of a run file; returns the store. Files to evaluate on are looked up first."""
-    check_test_inputs(run)
+    if run.evaluate.inputs is not None:
+        find_sources(list(run.evaluate.inputs), run.ingest.text)
     ingest_texts(
         list(run.ingest.inputs),
         run.store,

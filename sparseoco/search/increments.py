@@ -253,9 +253,9 @@ class IncrementChain:
         return StreamPosition(1, self._documents[version - 1])
 
     def _metrics(self, version: int, name: str) -> Row | None:
-        return self._results.rows.get((version, name)) or self._cell(version, name)
-
-    def _cell(self, version: int, name: str) -> Row | None:
+        known = self._results.rows.get((version, name))
+        if known:
+            return known
         tables = self._runner.cells.at(self._digests[version - 1], name, self._end(version))
         return None if tables is None else tables["metrics"][0]
 

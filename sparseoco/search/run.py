@@ -17,7 +17,7 @@ from sparseoco.execution.pool import Call, TaskPool, remove_damaged
 from sparseoco.kernels.columns import RowBatch
 from sparseoco.kernels.order import sample_rows
 from sparseoco.learners import find_algorithm
-from sparseoco.offline.cluster.epochs import epoch_metrics, epoch_problem, run_epoch_block
+from sparseoco.offline.cluster.epochs import EpochTask, epoch_metrics, run_epoch_block
 from sparseoco.offline.cluster.passes import read_rows
 from sparseoco.search.packing import cluster_capacity, configurations_at_once, resolve_relative
 from sparseoco.search.runner import ProgressTracker, run_parts, search_configurations
@@ -35,7 +35,7 @@ from sparseoco.training.decisions import ROWS
 from sparseoco.training.learner import Learner
 from sparseoco.training.metrics import held_out_chunks, store_label_kind
 from sparseoco.training.models import STATE, VOCABULARY, amend_model, write_model
-from sparseoco.training.options import AtMost, Configuration, SearchOptions, ThresholdRule, resolve
+from sparseoco.training.options import AtMost, Configuration, SearchOptions, resolve
 from sparseoco.training.search_tables import SEARCH_TABLES
 from sparseoco.training.stream import NO_FOLD, StreamPosition, order_name
 from sparseoco.training.validation import check_labels, check_loss, check_size
@@ -157,7 +157,9 @@ def rules_of_search(folder: Location | None, options: SearchOptions, store: Stor
     rules: dict[str, Any] = {}
     if folder is not None:
         positive = search_setting(options, store, NO_FOLD).positive
-        rules = held_out_rules(folder, store.classes, options.threshold_rule, positive)
+        if store.classes and (folder / FILE).exists():
+            found = decisions.read_predictions(folder / FILE, store.classes)
+            rules = decisions.decision_rules(found.margins, found.labels, options.threshold_rule, positive)
     if isinstance(options.select, AtMost):
         rules = {**rules, "at_most": options.select.at_most}
     return rules
@@ -325,7 +327,7 @@ def read_final(block: Block, store: Store, state: Location) -> FinalState:
         run = load_checkpoint(Folders.of(state).checkpoints, block, end)
         assert run is not None
         return FinalState(run.learner.weights_of(0), run.learner.intercepts(), run.learner, rows)
-    problem = epoch_problem(block, store)
+    problem = EpochTask(block, store_reference(store)).problem
     weights = np.array(read_rows(state / f"state-{block.setting.epochs}.npy", problem.outputs))
     return FinalState(*problem.split(weights), None, rows)
 
@@ -412,13 +414,9 @@ def model_is_complete(model: Location, block: str, epochs: int, *, at_most: int 
 def describe_block(block: Block) -> dict[str, Any]:
     """The block of one configuration in the description of the model trained by it."""
     (parameters,) = block.configurations
-    return {"algorithm": block.algorithm, "parameters": parameters, "block": block.digest} | describe_setting(block)
-
-
-def describe_setting(block: Block) -> dict[str, Any]:
-    """The setting and the weighting of a block in the description of a model trained by it."""
+    described = {"algorithm": block.algorithm, "parameters": parameters, "block": block.digest}
     names = {"loss", "penalty", "class_weights", "positive", "dtype", "epochs", "seed", "range_rows"}
-    described = block.setting.model_dump(mode="json", include=names)
+    described |= block.setting.model_dump(mode="json", include=names)
     shuffle = order_name(block.setting.range_rows)
     return described | {"shuffle": shuffle, "weighting": block.weighting.model_dump(mode="json")}
 
@@ -482,16 +480,6 @@ def has_held_out(folder: Location, blocks: list[Block]) -> bool:
             return True
     commit.remove_file(path)
     return False
-
-
-def held_out_rules(
-    folder: Location, classes: Sequence[str], threshold: ThresholdRule | None, positive: int
-) -> dict[str, Any]:
-    """The `decision_rules` of the held-out predictions in the folder of a search, if it has any."""
-    if not classes or not (folder / FILE).exists():
-        return {}
-    found = decisions.read_predictions(folder / FILE, classes)
-    return decisions.decision_rules(found.margins, found.labels, threshold, positive)
 
 
 def _identity(blocks: list[Block]) -> str:

@@ -58,12 +58,6 @@ def exact_curve(scores: NDArray[Any], truths: NDArray[Any]) -> Curve:
     return Curve(tps, fps)
 
 
-def histogram_curve(counts: NDArray[np.int64]) -> Curve:
-    """The curve of a histogram (2, bins): negatives, positives by increasing score."""
-    counts = counts[:, counts.any(axis=0)][:, ::-1].cumsum(axis=1)
-    return Curve(counts[1], counts[0])
-
-
 def ranking(curve: Curve, *, histogram: bool = False) -> Ranking:
     """ROC AUC and average precision; the former is None without two classes, the latter without positives."""
     tps, fps = curve.tps.astype(np.float64), curve.fps.astype(np.float64)
@@ -235,7 +229,9 @@ class Scores:
     def curve(self, configuration: int, output: int) -> Curve:
         """The ranking by one output: of two classes for the positive one."""
         if not self._exact:
-            return histogram_curve(self._histograms[configuration, output])
+            counts = self._histograms[configuration, output]  # (2, bins): negatives, positives by increasing score
+            counts = counts[:, counts.any(axis=0)][:, ::-1].cumsum(axis=1)
+            return Curve(counts[1], counts[0])
         scores = self._scores[configuration, output, : self.n_rows]
         return exact_curve(scores, self._truths[output, : self.n_rows])
 
@@ -251,7 +247,10 @@ class Scores:
         if self.n_rows == 0 or self._broken[q]:
             return row
         if self.kind == "numbers":
-            return row | self._number_metrics(q)
+            squares, total = float(self._squares[q]), float(self._moments[2])
+            r2 = None if self.n_rows < 2 else 1 - squares / total if total else float(squares == 0)
+            rmse = float(np.sqrt(squares / self.n_rows))
+            return row | {"rmse": rmse, "mae": float(self._absolute[q]) / self.n_rows, "r2": r2}
         error = self._wrong[q] / self.n_rows if self.kind == "label sets" else None
         found = count_metrics(self.counts[q], self.kind, self.positive, error=error)
         terms = self.n_rows * (self.counts.shape[2] if self.kind == "label sets" else 1)
@@ -262,12 +261,6 @@ class Scores:
             else float(self._wrong[-1] / self.n_rows)
         )
         return row | found | self._ranking_metrics(q)
-
-    def _number_metrics(self, q: int) -> Row:
-        rows, total = self.n_rows, float(self._moments[2])
-        squares = float(self._squares[q])
-        r2 = None if rows < 2 else 1 - squares / total if total else float(squares == 0)
-        return {"rmse": float(np.sqrt(squares / rows)), "mae": float(self._absolute[q]) / rows, "r2": r2}
 
     def _ranking_metrics(self, q: int) -> Row:
         curves = [self.curve(q, output) for output in range(self._histograms.shape[1])]
@@ -359,36 +352,6 @@ def _mean(values: Sequence[float]) -> float | None:
 
 NAMES = 5
 """Classes or files that a sentence names."""
-
-
-def label_set_metrics(classes: Sequence[str], rows: int, counts: NDArray[np.int64], exact: int) -> Row:
-    """The share of documents whose label set is not exactly right, and precision, recall and F1 of each class.
-
-    Parameters
-    ----------
-    rows : number of documents.
-    counts : (3, classes) int64: documents with the class, predicted to have it, both.
-    exact : documents whose predicted set is the true one.
-    """
-    return {"rows": rows, "error": 1 - exact / rows, "classes": metrics_by_class(classes, *counts)}
-
-
-def classification_metrics(classes: Sequence[str], confusion: NDArray[np.int64]) -> Row:
-    """Error, error of predicting the majority class, and precision, recall and F1 of each class.
-
-    Parameters
-    ----------
-    confusion : (classes, classes) int64, rows by true class, then by predicted class.
-    """
-    rows, support, predicted = confusion.sum(), confusion.sum(axis=1), confusion.sum(axis=0)
-    correct = confusion.diagonal()
-    return {
-        "rows": int(rows),
-        "error": float((rows - correct.sum()) / rows),
-        "majority_error": majority_error(support.tolist()),
-        "classes": metrics_by_class(classes, support, predicted, correct),
-        "confusion": confusion.tolist(),
-    }
 
 
 def never_predicted(labels: NDArray[Any], predicted: NDArray[Any]) -> list[int]:
@@ -490,17 +453,16 @@ def metric_rows(
     tested = mean_rows(held_out, "held_out", numbers=numbers)
     if not held_out.rows:
         tested = [dict.fromkeys(row) for row in tested]
-    tested = [_columns(own, prefix) | test for own, test in zip(scores, tested, strict=True)]
+    tested = [
+        {f"{prefix}_{name}": value for name, value in own.items() if name != "error"} | test
+        for own, test in zip(scores, tested, strict=True)
+    ]
     figures = zip(rows, mean_rows(progressive, numbers=numbers), tested, nonzeros, features, reasons, strict=True)
     return [
         {"epoch": epoch, "rows": int(learned), **progress, "held_out_rows": int(held_out.rows), **test}
         | {"nonzeros": int(count), "features": int(used), "status": "diverged" if reason else "ok", "reason": reason}
         for learned, progress, test, count, used, reason in figures
     ]
-
-
-def _columns(metrics: Row, prefix: str) -> Row:
-    return {f"{prefix}_{name}": value for name, value in metrics.items() if name != "error"}
 
 
 def new_scores(learner: Learner, n_rows: int, positive: int) -> Scores:

@@ -167,10 +167,6 @@ class ModelFeatures(NamedTuple):
     used: NDArray[np.int32]
     weights: NDArray[np.float64]
 
-    def text_margins(self, texts: Inputs, options: TextOptions) -> NDArray[np.float64]:
-        """(texts, outputs): `margins` of texts to count."""
-        return self.margins(count_texts(texts, self.counted, options))
-
     def margins(self, rows: Csr) -> NDArray[np.float64]:
         """(documents, outputs): `matrix` times the weights."""
         sums: NDArray[np.float64] = weighted_sums(rows[0], *self._weigh(rows), self.used, self.weights)
@@ -566,7 +562,7 @@ class Model:
 
     def margins(self, texts: Inputs) -> NDArray[np.float64]:
         """Margins ⟨w, x⟩ + b, (texts, outputs) float64."""
-        return self._features.text_margins(texts, self.text) + self.intercepts
+        return self._features.margins(count_texts(texts, self._features.counted, self.text)) + self.intercepts
 
     def predict(self, texts: Inputs) -> list[Any]:
         """The predicted class of each text, list of classes if there may be any number of them, or number."""

@@ -9,16 +9,8 @@ from functools import cached_property
 from itertools import product
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-from pydantic import (
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PositiveFloat,
-    PositiveInt,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+import pydantic
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from sparseoco.core.errors import InputError, SparseocoError
 from sparseoco.core.formatting import not_one_of, number_or_text, parse_bytes, parse_duration
@@ -472,7 +464,9 @@ class SearchOptions(OptionModel):
         "configurations are dropped in the middle of the first pass.",
         examples=[3],
     )
-    time_limit: float | None = Field(
+    time_limit: Annotated[
+        float | None, BeforeValidator(parse_duration, json_schema_input_type=pydantic.PositiveFloat | str)
+    ] = Field(
         None,
         gt=0,
         le=1e8,
@@ -480,7 +474,9 @@ class SearchOptions(OptionModel):
         "again resumes.",
         examples=["2h"],
     )
-    max_memory: int | None = Field(
+    max_memory: Annotated[
+        int | None, BeforeValidator(parse_bytes, json_schema_input_type=pydantic.PositiveInt | str)
+    ] = Field(
         None,
         gt=0,
         description="Bytes a worker may use in total, such as 2GB; determines how many columns are trained together.",
@@ -522,16 +518,6 @@ class SearchOptions(OptionModel):
         if isinstance(value, str) and value != "balanced":
             raise ValueError('must be "balanced" or a weight for each class')
         return value
-
-    @field_validator("time_limit", mode="before", json_schema_input_type=PositiveFloat | str)
-    @classmethod
-    def _seconds(cls, value: Any) -> Any:
-        return parse_duration(value)
-
-    @field_validator("max_memory", mode="before", json_schema_input_type=PositiveInt | str)
-    @classmethod
-    def _bytes(cls, value: Any) -> Any:
-        return parse_bytes(value)
 
     @model_validator(mode="after")
     def _meaningful(self) -> "SearchOptions":

@@ -68,7 +68,11 @@ def ordered_rows(
         parts.append(windows.rows(start, end))
         start = end
     rows = np.concatenate(parts)
-    return rows if fold < 0 else rows[_learned(rows, seed, fold, folds)]
+    if fold < 0:
+        return rows
+    with np.errstate(over="ignore"):  # of hashes
+        hashes = mix(key(seed, FOLD_STREAM, 0) ^ rows.astype(np.uint64))
+    return rows[np.asarray(hashes % np.uint64(folds) != np.uint64(fold))]
 
 
 class Windows:
@@ -126,13 +130,6 @@ class Windows:
 
 
 _windows = lru_cache(maxsize=8)(Windows)
-
-
-def _learned(rows: Integers, seed: int, fold: int, folds: int) -> NDArray[np.bool_]:
-    """Whether a fold learns these rows."""
-    with np.errstate(over="ignore"):  # of hashes
-        hashes = mix(key(seed, FOLD_STREAM, 0) ^ rows.astype(np.uint64))
-    return np.asarray(hashes % np.uint64(folds) != np.uint64(fold))
 
 
 # ----------------------------------------------------------------------------------------------------------------------

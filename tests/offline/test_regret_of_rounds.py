@@ -24,7 +24,7 @@ from sparseoco.offline.regret.bounds import (
     sampled_rounds,
     spread_marks,
 )
-from sparseoco.offline.regret.run import find_optimum, weight_factors
+from sparseoco.offline.regret.run import comparator_problem, find_optimum, weight_factors
 from sparseoco.offline.regret.tables import fit_slope
 from sparseoco.training.learner import Learner
 from sparseoco.training.stream import MatrixRows, Order
@@ -431,7 +431,8 @@ def test_the_optimum_for_tiny_thresholds_is_certified() -> None:
     h[:3] = [[1e-140], [1e-30], [0.0]]
     passes = LocalPasses.of(sp.csr_matrix(X), labels.astype(np.float64))
     comparator = Comparator(0.05, 1.0, None, own_history=True)
-    found = find_optimum(passes, "logistic", [1], comparator, 1e-4, weight_factors(h, ROWS))
+    problem = comparator_problem("logistic", (1,), comparator, ROWS)
+    found = find_optimum(passes, problem, 1e-4, weight_factors(h, ROWS))
     at_zero = ROWS * np.log(2)
     assert found.gap <= 1e-4 * at_zero
     y, a = 2.0 * labels - 1, 0.05 * h[:, 0]

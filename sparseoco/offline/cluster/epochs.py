@@ -117,20 +117,6 @@ def _cell_paths(cells: Location, block: Block, store: Store) -> dict[int, Locati
 # Base class of epoch methods on a cluster: each epoch commits a state, from which the next one starts.
 
 
-def epoch_problem(block: Block, store: Store) -> EpochProblem:
-    """The problem of a block over a store. Raises `InputError` as `EpochProblem.of`."""
-    setting = block.setting
-    return EpochProblem.of(
-        block.algorithm,
-        setting.loss,
-        setting.penalty,
-        block.configurations,
-        store.n_classes,
-        store.n_features,
-        intercept=block.intercept,
-    )
-
-
 class EpochTask(NamedTuple):
     """A block of an epoch method over a store, as its tasks get it."""
 
@@ -144,8 +130,10 @@ class EpochTask(NamedTuple):
 
     @property
     def problem(self) -> EpochProblem:
-        """See `epoch_problem`."""
-        return epoch_problem(self.block, self.store)
+        """The problem of the block over the store. Raises `InputError` as `EpochProblem.of`."""
+        block, setting, store = self.block, self.block.setting, self.store
+        named = block.algorithm, setting.loss, setting.penalty, block.configurations
+        return EpochProblem.of(*named, store.n_classes, store.n_features, intercept=block.intercept)
 
     @property
     def rows(self) -> RowsSource:

@@ -325,7 +325,9 @@ def _continue(task: PassProblem, work: Location, checkpoint: Location, files: Se
         passes = ClusterPasses(client, task.source, work, task.span, leaf_nonzeros=LEAF_NONZEROS)
         passes.factors = None if task.factors is None else task.factors()
         memory = int(worker_shape(client).memory * SOLVER_SHARE)
-        state = _read_state(checkpoint)
+        state: dict[str, NDArray[Any]] | None = None
+        with suppress(StorageError), read_checkpoint(checkpoint) as (description, read):  # missing or corrupt: anew
+            state = {name: read(name) for name in description["names"]}
         solver = QuasiNewton(passes, task.problem, tol=task.tol, max_passes=task.max_passes, memory=memory, saved=state)
         finished = solve(solver, check_worker_running, SOLVER_SECONDS)
     if not finished:
@@ -335,13 +337,6 @@ def _continue(task: PassProblem, work: Location, checkpoint: Location, files: Se
     for column, path in zip(solver.columns, files, strict=True):
         write_column(column, path)
     return len(files)
-
-
-def _read_state(path: Location) -> dict[str, NDArray[Any]] | None:
-    """The saved state of a run, or None if it is missing or corrupt."""
-    with suppress(StorageError), read_checkpoint(path) as (description, read):
-        return {name: read(name) for name in description["names"]}
-    return None
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -332,10 +332,6 @@ class _RowQuantities:
                 self.last[row] = t
         self.t += size
 
-    def longest_gap(self) -> int:
-        """The longest gap between rounds of a feature seen so far, including the current gaps."""
-        return max(self.longest, int((self.t - self.last[self.seen]).max(initial=0)))
-
 
 def measurable(bound: Bound | NoBound, loss: str) -> Bound | NoBound:
     """The bound if its quantities can be measured, else the reason why not."""
@@ -401,7 +397,7 @@ def measure_bounds(
                 "G": rows.norm,
                 "G_inf": rows.largest,
                 "U": _subgradients(learner, rows, norm),
-                "K": rows.longest_gap(),
+                "K": max(rows.longest, int((rows.t - rows.last[rows.seen]).max(initial=0))),  # with the current gaps
                 "spread": lam * spread[t],
                 "S": lam * peaks.max(axis=0),
                 **state_quantities(learner, 0, comparators[t].x, peaks, comparators[t].b),

@@ -213,32 +213,23 @@ def weight_factors(h: Floats, T: int) -> Floats:
     return np.asarray(np.divide(1.0, mean, out=np.zeros_like(mean), where=mean > 0))
 
 
-def comparator_problem(
-    loss: str, positive: Sequence[int], comparator: Comparator, alphas: Sequence[float]
-) -> OptimumProblem:
-    """The problem whose minimum is the comparator's loss and penalty, for each of some α."""
+def comparator_problem(loss: str, positive: tuple[int, ...], comparator: Comparator, T: int) -> OptimumProblem:
+    """The problem whose minimum is the comparator's loss and penalty over T rounds."""
     box = math.inf if comparator.R is None else comparator.R
-    return OptimumProblem(loss, tuple(alphas), comparator.l1_ratio, box, tuple(positive))
+    return OptimumProblem(loss, (comparator.alpha(T),), comparator.l1_ratio, box, positive)
 
 
-def find_optimum(
-    passes: LocalPasses,
-    loss: str,
-    positive: Sequence[int],
-    comparator: Comparator,
-    tol: float,
-    factors: Floats | None = None,
-) -> Solution:
-    """The optimum of a comparator over the span of `passes`; `positive` has the class of each output.
+def find_optimum(passes: LocalPasses, problem: OptimumProblem, tol: float, factors: Floats | None = None) -> Solution:
+    """The optimum of a comparator, a problem of one α, over the span of `passes`.
 
     With `factors` (features, outputs) the penalty is weighted by their inverse (see `weight_factors`).
     """
-    T = passes.span.stop - passes.span.start
     parts = []
-    alone: Any = [] if factors is None else [((label,), h) for label, h in zip(positive, factors.T, strict=True)]
-    for outputs, own in alone or [(positive, None)]:
-        problem = comparator_problem(loss, outputs, comparator, [comparator.alpha(T)])
-        found = minimise(passes if own is None else passes.scaled(own), problem, tol=tol)
+    alone = [] if factors is None else [((y,), h) for y, h in zip(problem.positive, factors.T, strict=True)]
+    together: list[tuple[tuple[int, ...], Floats | None]] = [(problem.positive, None)]
+    for outputs, own in alone or together:
+        scaled = passes if own is None else passes.scaled(own)
+        found = minimise(scaled, problem._replace(positive=outputs), tol=tol)
         weights = found.weights[0].reshape(passes.shape.n_features, len(outputs))
         weights = weights if own is None else weights * own[:, None]
         parts.append((weights, float(found.objective[0]), float(found.gap[0]), np.atleast_1d(found.intercept[0])))
@@ -262,7 +253,8 @@ def optimum_task(stream: Stream, target: Target) -> None:
     passes = local_passes(matrix, rows.labels, row_weights(rows), fit_intercept=target.comparator.intercept)
     factors = target.factors()
     own = None if factors is None else factors[seen]
-    found = find_optimum(passes, stream.setting.loss, stream.positive, target.comparator, target.tol, own)
+    problem = comparator_problem(stream.setting.loss, stream.positive, target.comparator, T)
+    found = find_optimum(passes, problem, target.tol, own)
     weights = np.zeros((store.n_features, len(stream.positive)))
     weights[seen] = found.weights
     found._replace(weights=weights).write(target.path)
@@ -276,12 +268,12 @@ def solve_by_cluster(client: Client, stream: Stream, targets: Sequence[Target], 
     first, T, setting = targets[0], targets[0].T, stream.setting
     source = RowsSource(stream.store, first.weighting, setting.class_weights)
     span = Span(seed=setting.seed, epoch=measures.FIRST_EPOCH, range_rows=setting.range_rows, stop=T)
-    alphas = [target.comparator.alpha(T) for target in targets]
+    alphas = tuple(target.comparator.alpha(T) for target in targets)
     files, outputs = list[Location](), len(stream.positive)
     # With weights in its penalty every output has passes of its own.
     together = [stream.positive] if first.thresholds is None else [(label,) for label in stream.positive]
     for i, positive in enumerate(together):
-        problem = comparator_problem(setting.loss, positive, first.comparator, alphas)
+        problem = comparator_problem(setting.loss, positive, first.comparator, T)._replace(alphas=alphas)
         own = [work / f"{i}" / f"{column}.npz" for column in range(len(problem.columns))]
         factors = None if first.thresholds is None else partial(_output_factors, first, i)
         cluster_passes.solve_by_passes(client, PassProblem(source, span, problem, first.tol, MAX_PASSES, factors), own)
