@@ -13,14 +13,13 @@ from typing import Annotated, Any, ParamSpec, TypeVar, cast
 from uuid import UUID
 
 import typer
-from prefect import Flow, State, Task, flow, get_run_logger, tags, task
+from prefect import Flow, State, Task, flow, get_run_logger, runtime, tags, task
 from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import FlowRun
 from prefect.context import refresh_global_settings_context
 from prefect.exceptions import PrefectHTTPStatusError
-from prefect.runtime import flow_run
 from prefect.settings import PREFECT_API_URL, get_current_settings
 from prefect.states import Crashed, Failed
 
@@ -52,12 +51,12 @@ def read_run(run_file: str) -> RunFile:
 
 def run_name() -> str:
     """The name of a flow run: that of its run file, and the time it was scheduled for."""
-    file = flow_run.parameters["run_file"]
+    file = runtime.flow_run.parameters["run_file"]
     try:
         name = read_run(file).name
     except SparseocoError:  # the run itself reports it
         name = Path(file).stem
-    return f"{name} {flow_run.scheduled_start_time:%Y-%m-%d %H:%M:%S} UTC"
+    return f"{name} {runtime.flow_run.scheduled_start_time:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def fails_with_message(function: Callable[P, R]) -> Callable[P, R]:
@@ -211,9 +210,9 @@ def _check_server() -> None:
         )
 
 
-def _report_when_stopped(flow: Flow[..., Any], run: FlowRun, state: State) -> None:
+def _report_when_stopped(flow: Flow[..., Any], flow_run: FlowRun, state: State) -> None:
     """A hook for flows that start running: a run that is stopped and does not end in time is reported as crashed."""
-    kill_after(REPORT_SECONDS, partial(_report_crashed, run.id))
+    kill_after(REPORT_SECONDS, partial(_report_crashed, flow_run.id))
 
 
 def _report_crashed(run: UUID) -> None:

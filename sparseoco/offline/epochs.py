@@ -20,7 +20,7 @@ from sparseoco.learners.contract import Algorithm
 from sparseoco.learners.losses import Loss, find_loss
 from sparseoco.learners.penalties import Penalty, find_penalty, penalty_values
 from sparseoco.offline import passes as full_passes
-from sparseoco.offline.passes import ColumnMajor, Floats, LocalPasses, PassRequest, PassResult, RowSource, Span
+from sparseoco.offline.passes import ColumnMajor, Floats, LocalPasses, PassRequest, PassResult, RowSource, SpanRows
 from sparseoco.training.learner import Grid, expand
 from sparseoco.training.validation import checked_labels, checked_rows, checked_sample_weights, output_shape
 
@@ -210,11 +210,11 @@ class Share(NamedTuple):
     """1/p of a mini-batch times its weight."""
 
 
-def row_sizes(source: RowSource, span: Span, start: int, stop: int) -> Floats:
+def row_sizes(examples: SpanRows, start: int, stop: int) -> Floats:
     """L_j = ω_j·max_i |a_{j,i}| of the examples at positions start..stop of a span, with sample weights ω_j."""
     sizes = (
         full_passes.row_weights(rows) * largest_counts(rows.indptr, rows.values)
-        for rows in full_passes.chunks(source, span, start, stop)
+        for rows in examples.chunks(start, stop)
     )
     return np.concatenate([np.zeros(0), *sizes])
 
@@ -285,7 +285,7 @@ class SampledEpochs:
         self._passes, self._method = passes, problem.sampled()
         source, span = passes.source, passes.span
         self._rows = span.rows(source.n_rows, span.start, span.stop)
-        self._blocks = Blocks.of(row_sizes(source, span, span.start, span.stop), problem.configurations[0])
+        self._blocks = Blocks.of(row_sizes(SpanRows(source, span), span.start, span.stop), problem.configurations[0])
         self._anchor: PassResult = passes.totals(self._method.weights(), problem.pass_request)
 
     def play(self) -> None:

@@ -290,16 +290,6 @@ class Leaves(NamedTuple):
         return [(span.start + size * i // count, span.start + size * (i + 1) // count) for i in range(count)]
 
 
-def chunks(source: RowSource, span: Span, start: int, stop: int) -> Iterator[RowBatch]:
-    """The rows at positions start..stop of a span, `CHUNK_ROWS` positions at a time."""
-    for first in range(start, stop, CHUNK_ROWS):
-        last = min(first + CHUNK_ROWS, stop)
-        if span.contiguous:
-            yield source.rows(first, last)
-        else:
-            yield source.gather(span.rows(source.n_rows, first, last))
-
-
 def row_weights(rows: RowBatch) -> Floats:
     """(rows,) float64, the type that kernels are compiled for: the sample weights of rows, 1 where they have none."""
     return np.ones(len(rows.labels)) if rows.weights is None else np.asarray(rows.weights, np.float64)
@@ -318,38 +308,6 @@ def respond(
     return slopes
 
 
-def leaf_totals(
-    source: RowSource, span: Span, bounds: tuple[int, int], weights: Floats, request: PassRequest
-) -> tuple[Partial, Floats]:
-    """(sums, slopes (rows, columns)) of one leaf, summed row by row."""
-    columns = weights.shape[1]
-    total = Partial(np.zeros(columns), np.zeros(columns), np.zeros(weights.shape))
-    slopes = [np.empty((0, columns))]
-    for rows in chunks(source, span, *bounds):
-        z, labels = np.empty((len(rows.labels), columns)), np.asarray(rows.labels, np.float64)
-        MARGINS(*rows[:3], weights, z)
-        slopes.append(respond(request, z, labels, row_weights(rows), *total[:2]))
-        ACCUMULATE(*rows[:3], slopes[-1], total.gradient)
-    return total, np.concatenate(slopes)
-
-
-def leaf_squares(source: RowSource, span: Span, bounds: tuple[int, int], n_features: int) -> Partial:
-    """Σ_i ω_i·x_{i,j}² of one leaf, row by row, in place of the gradient of one column."""
-    squares = np.zeros((n_features, 1))
-    for rows in chunks(source, span, *bounds):
-        if rows.weights is not None:
-            rows = rows._replace(values=rows.values * np.repeat(np.sqrt(row_weights(rows)), np.diff(rows.indptr)))
-        accumulate_squares(rows.indices, rows.values, squares[:, 0])
-    return Partial(np.zeros(1), np.zeros(1), squares)
-
-
-def leaf_weights(source: RowSource, span: Span, bounds: tuple[int, int]) -> Floats | None:
-    """(rows,): the sample weights of the positions of one leaf; None if all are 1."""
-    if source.rows(0, 0).weights is None:
-        return None
-    return np.concatenate([np.zeros(0), *(row_weights(rows) for rows in chunks(source, span, *bounds))])
-
-
 def leaf_conjugates(loss: str, slopes: Floats, weights: Floats | None, scale: Floats) -> Floats:
     """(columns,): Σ_i ω_i·ℓ*(scale_c·s_{i,c}/ω_i) of one leaf, row by row."""
     out = np.zeros(scale.size)
@@ -366,27 +324,65 @@ def tree_sum(leaf: Any, first: int, last: int) -> Any:
     return tree_sum(leaf, first, middle) + tree_sum(leaf, middle, last)
 
 
-def sum_leaves(
-    source: RowSource,
-    span: Span,
-    bounds: Sequence[tuple[int, int]],
-    weights: Floats,
-    request: PassRequest | None,
-    keep: Callable[[int, Floats], None],
-) -> Partial:
-    """The sums of leaves at weights (features, columns); of squares if `request` is None.
+Bounds = tuple[int, int]
+"""The start and the end of a leaf."""
+Keep = Callable[[int, Floats], object]
+"""Gets the number of a leaf and its slopes."""
 
-    ``keep(i, slopes)`` gets the slopes of the leaf i of these.
-    """
 
-    def leaf(i: int) -> Partial:
-        if request is None:
-            return leaf_squares(source, span, bounds[i], len(weights))
-        total, slopes = leaf_totals(source, span, bounds[i], weights, request)
-        keep(i, slopes)
-        return total
+class SpanRows(NamedTuple):
+    """The rows of a source at the positions of a span."""
 
-    return tree_sum(leaf, 0, len(bounds))  # type: ignore[no-any-return]
+    source: RowSource
+    span: Span = WHOLE
+
+    def chunks(self, start: int, stop: int) -> Iterator[RowBatch]:
+        """The rows at positions start..stop, `CHUNK_ROWS` positions at a time."""
+        for first in range(start, stop, CHUNK_ROWS):
+            last = min(first + CHUNK_ROWS, stop)
+            if self.span.contiguous:
+                yield self.source.rows(first, last)
+            else:
+                yield self.source.gather(self.span.rows(self.source.n_rows, first, last))
+
+    def totals(self, bounds: Bounds, weights: Floats, request: PassRequest) -> tuple[Partial, Floats]:
+        """(sums, slopes (rows, columns)) of one leaf, summed row by row."""
+        columns = weights.shape[1]
+        total = Partial(np.zeros(columns), np.zeros(columns), np.zeros(weights.shape))
+        slopes = [np.empty((0, columns))]
+        for rows in self.chunks(*bounds):
+            z, labels = np.empty((len(rows.labels), columns)), np.asarray(rows.labels, np.float64)
+            MARGINS(*rows[:3], weights, z)
+            slopes.append(respond(request, z, labels, row_weights(rows), *total[:2]))
+            ACCUMULATE(*rows[:3], slopes[-1], total.gradient)
+        return total, np.concatenate(slopes)
+
+    def squares(self, bounds: Bounds, n_features: int) -> Partial:
+        """Σ_i ω_i·x_{i,j}² of one leaf, row by row, in place of the gradient of one column."""
+        squares = np.zeros((n_features, 1))
+        for rows in self.chunks(*bounds):
+            if rows.weights is not None:
+                rows = rows._replace(values=rows.values * np.repeat(np.sqrt(row_weights(rows)), np.diff(rows.indptr)))
+            accumulate_squares(rows.indices, rows.values, squares[:, 0])
+        return Partial(np.zeros(1), np.zeros(1), squares)
+
+    def sample_weights(self, bounds: Bounds) -> Floats | None:
+        """(rows,): the sample weights of the positions of one leaf; None if all are 1."""
+        if self.source.rows(0, 0).weights is None:
+            return None
+        return np.concatenate([np.zeros(0), *(row_weights(rows) for rows in self.chunks(*bounds))])
+
+    def sum(self, leaves: Sequence[Bounds], weights: Floats, request: PassRequest | None, keep: Keep) -> Partial:
+        """The sums of leaves at weights (features, columns); of squares if `request` is None."""
+
+        def leaf(i: int) -> Partial:
+            if request is None:
+                return self.squares(leaves[i], len(weights))
+            total, slopes = self.totals(leaves[i], weights, request)
+            keep(i, slopes)
+            return total
+
+        return tree_sum(leaf, 0, len(leaves))  # type: ignore[no-any-return]
 
 
 class LocalPasses(Passes):
@@ -395,6 +391,7 @@ class LocalPasses(Passes):
     def __init__(self, source: RowSource, shape: Shape, span: Span = WHOLE) -> None:
         self.source, self.shape = source, shape
         self.span = span.within(shape.n_rows)
+        self._rows = SpanRows(source, self.span)
         self._bounds = Leaves(self.span, shape).bounds()
 
     @classmethod
@@ -410,13 +407,13 @@ class LocalPasses(Passes):
 
     def _totals(self, weights: Floats, request: PassRequest) -> PassResult:
         slopes: list[Floats] = []
-        run = self.source, self.span, self._bounds, np.ascontiguousarray(weights, np.float64), request
-        return PassResult(*sum_leaves(*run, lambda _, own: slopes.append(own)), tuple(slopes))
+        exact = np.ascontiguousarray(weights, np.float64)
+        total = self._rows.sum(self._bounds, exact, request, lambda _, own: slopes.append(own))
+        return PassResult(*total, tuple(slopes))
 
     def _squares(self) -> Floats:
         zeros = np.zeros((self.shape.n_features, 1))
-        total = sum_leaves(self.source, self.span, self._bounds, zeros, None, lambda *_: None)
-        return np.asarray(total.gradient[:, 0])
+        return np.asarray(self._rows.sum(self._bounds, zeros, None, lambda *_: None).gradient[:, 0])
 
     def slopes(self, result: PassResult) -> Floats:
         """(rows, columns): ω·ℓ'(z) of every row of the span, in the order of the span."""
@@ -430,11 +427,11 @@ class LocalPasses(Passes):
 
     @cached_property
     def _leaf_weights(self) -> list[Floats | None]:
-        return [leaf_weights(self.source, self.span, bounds) for bounds in self._bounds]
+        return [self._rows.sample_weights(bounds) for bounds in self._bounds]
 
     def sample_weights(self) -> Floats | None:
         """(rows,): the weights of the span's rows; None if all are 1."""
-        return leaf_weights(self.source, self.span, (self.span.start, self.span.stop))
+        return self._rows.sample_weights((self.span.start, self.span.stop))
 
     def columns(self) -> ColumnMajor:
         """The span by columns, a copy."""
@@ -467,18 +464,18 @@ class InterceptPasses(LocalPasses):
     def __init__(self, X: Any, y: NDArray[Any], weights: Floats | None) -> None:
         super().__init__(Matrix(X, y, weights), Shape(int(X.shape[0]), int(X.shape[1]), int(X.nnz)))
         self._bounds = [(0, self.shape.n_rows)]
-        self._rows = self.source.rows(0, self.shape.n_rows)
-        self._weights = row_weights(self._rows)
+        self._batch = self.source.rows(0, self.shape.n_rows)
+        self._weights = row_weights(self._batch)
 
     def _totals(self, weights: Floats, request: PassRequest) -> PassResult:
         """The losses and slopes are at the best intercepts."""
         z = np.empty((self.shape.n_rows, weights.shape[1]))
-        MARGINS(*self._rows[:3], np.ascontiguousarray(weights, np.float64), z)
+        MARGINS(*self._batch[:3], np.ascontiguousarray(weights, np.float64), z)
         columns = range(z.shape[1])
         intercepts = np.array([self._best_intercept(z[:, c : c + 1], request.columns(c, c + 1)) for c in columns])
         total = Partial(np.zeros(len(columns)), np.zeros(len(columns)), np.zeros(weights.shape))
-        slopes = respond(request, z + intercepts, self._rows.labels, self._weights, *total[:2])
-        ACCUMULATE(*self._rows[:3], slopes, total.gradient)
+        slopes = respond(request, z + intercepts, self._batch.labels, self._weights, *total[:2])
+        ACCUMULATE(*self._batch[:3], slopes, total.gradient)
         return PassResult(*total, (slopes,), intercepts)
 
     def _best_intercept(self, z: Floats, request: PassRequest) -> float:
@@ -486,7 +483,7 @@ class InterceptPasses(LocalPasses):
         sums = np.zeros(1), np.zeros(1)
 
         def total(b: float) -> float:
-            return float(respond(request, z + b, self._rows.labels, self._weights, *sums).sum())
+            return float(respond(request, z + b, self._batch.labels, self._weights, *sums).sum())
 
         low, high = -1.0, 1.0
         while total(low) > 0.0 and low > -FARTHEST:

@@ -25,7 +25,7 @@ from sparseoco.core.errors import SparseocoError
 from sparseoco.core.formatting import plural
 from sparseoco.execution.clusters import ClusterOptions, WorkerShape, connect, scheduler_workers, worker_shape
 from sparseoco.ops.status import folder_lock
-from sparseoco.pipeline.nightly.history import read_history
+from sparseoco.pipeline.nightly.records import read_history
 from sparseoco.pipeline.run_file import RunFile
 from sparseoco.storage.commit import commit_bytes, remove_file
 from sparseoco.storage.locations import Location, free_bytes, location, redact_password

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from sparseoco.core.errors import DamagedError, InputError
 from sparseoco.ops.status import is_of_search, search_setting_values
-from sparseoco.pipeline.nightly.history import read_history, remove_model, unneeded_models
+from sparseoco.pipeline.nightly.records import read_history, remove_model, unneeded_models
 from sparseoco.report.results import RunRecord
 from sparseoco.storage.commit import read_validated, remove_file, remove_folder
 from sparseoco.storage.locations import Location, files_below, local_work_folder

@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 from sparseoco.core.errors import InputError, StorageError
 from sparseoco.core.formatting import duration, metric_name, metric_with_error, parameters, percent, plural
 from sparseoco.learners import without_defaults
-from sparseoco.pipeline.nightly.history import left_out, read_deployed, read_history
-from sparseoco.pipeline.nightly.page import deployed_line, measured_error
+from sparseoco.pipeline.nightly.records import deployed_line, left_out, measured_error, read_deployed, read_history
 from sparseoco.report.results import RunRecord, read_evaluation
 from sparseoco.scoring.manifest import MANIFEST, read_scores
 from sparseoco.scoring.parts import PARTS

@@ -168,7 +168,11 @@ def load_documents(source: DocumentSource, files: Mapping[str, Path], work: Path
     if source.paper in DOMAINS and len(classes) != 2:
         raise InputError(f"{paths[0]} has {len(classes)} classes, and reviews have two.", code="invalid-labels")
     if store.is_multilabel:
-        labels, rows, terms = _with_one_label(labels, rows, terms)
+        # The documents with exactly one label, their features in decreasing order of frequency.
+        single = np.flatnonzero(np.diff(labels.indptr) == 1)
+        rows, terms = _frequent(rows[single], terms, 1)
+        order = np.lexsort((np.array(terms), -np.asarray(rows.sum(axis=0)).ravel()))
+        labels, rows, terms = labels[single].indices, csr_matrix(rows[:, order]), [terms[k] for k in order.tolist()]
     if source.names:
         lines = files[source.names].read_text(encoding="utf-8").splitlines()
         names = dict(line.split("\t", 1) for line in lines)
@@ -188,7 +192,13 @@ def load_documents(source: DocumentSource, files: Mapping[str, Path], work: Path
         labels, (rows, terms) = labels[own], _frequent(rows[own], terms, 1)
     index = np.zeros(len(classes))
     index[chosen] = np.arange(len(chosen))
-    return _documents(rows, index[labels], [classes[label] for label in chosen], terms)
+    rows.sort_indices()
+    digest, numbers = hashlib.sha256(), index[labels]
+    for array in (rows.indptr.astype("<i8"), rows.indices.astype("<i8"), rows.data.astype("<f8"), numbers):
+        digest.update(array.tobytes())
+    wide = rows.data.astype(np.float64), rows.indices.astype(np.int64), rows.indptr.astype(np.int64)
+    named = tuple(classes[label] for label in chosen)
+    return Documents(csr_matrix(wide, shape=rows.shape), numbers, named, tuple(terms), digest.hexdigest())
 
 
 @lru_cache
@@ -218,16 +228,6 @@ def stem(word: str) -> str:
     return str(_porter().stemWord(word))
 
 
-def _with_one_label(
-    labels: csr_matrix, rows: csr_matrix, terms: Sequence[str]
-) -> tuple[NDArray[Any], csr_matrix, list[str]]:
-    """The documents with exactly one label, their features in decreasing order of frequency."""
-    own = np.flatnonzero(np.diff(labels.indptr) == 1)
-    rows, terms = _frequent(rows[own], terms, 1)
-    order = np.lexsort((np.array(terms), -np.asarray(rows.sum(axis=0)).ravel()))
-    return labels[own].indices, csr_matrix(rows[:, order]), [terms[k] for k in order.tolist()]
-
-
 def _sample(rows: csr_matrix, labels: NDArray[Any], chosen: Sequence[int]) -> NDArray[np.int64]:
     """Rows, in their order, of `GROUP` documents of each class."""
     encoded = np.zeros(len(labels), bool)
@@ -254,16 +254,3 @@ def _frequent(rows: csr_matrix, terms: Sequence[str], documents: int) -> tuple[c
     """The terms that occur in at least so many of these documents."""
     common = np.flatnonzero(np.bincount(rows.indices, minlength=len(terms)) >= documents)
     return csr_matrix(rows[:, common]), [terms[k] for k in common.tolist()]
-
-
-def _documents(
-    rows: csr_matrix, labels: NDArray[np.float64], classes: Sequence[str], terms: Sequence[str]
-) -> Documents:
-    rows.sort_indices()
-    digest = hashlib.sha256()
-    for array in (rows.indptr.astype("<i8"), rows.indices.astype("<i8"), rows.data.astype("<f8"), labels):
-        digest.update(array.tobytes())
-    exact = csr_matrix(
-        (rows.data.astype(np.float64), rows.indices.astype(np.int64), rows.indptr.astype(np.int64)), shape=rows.shape
-    )
-    return Documents(exact, labels, tuple(classes), tuple(terms), digest.hexdigest())

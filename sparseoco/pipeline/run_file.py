@@ -210,7 +210,8 @@ def parse_run_file(values: Any, *, source: str, folder: Location) -> RunFile:
     run = validate(RunFile, values, source, folder=folder)
     score = run.score
     if score is not None:
-        also = tuple(_model_path(folder, item) for item in score.also)
+        named = (item.rpartition("=") for item in score.also)  # a model, or NAME=MODEL
+        also = tuple(name + equals + join_path(folder, path) for name, equals, path in named)
         score = _resolved(score, folder, "inputs", "out").model_copy(update={"also": also})
     run = run.model_copy(
         update={
@@ -244,12 +245,6 @@ def _check_outputs(run: RunFile) -> None:
             check_apart(out, items, options)
         if run.log.file not in (None, "-"):
             check_apart(location(str(run.log.file)), items, options, written=())
-
-
-def _model_path(folder: Location, item: str) -> str:
-    """A model, or NAME=MODEL, whose path is relative to `folder`."""
-    name, equals, path = item.rpartition("=")
-    return name + equals + join_path(folder, path)
 
 
 def _log_file(folder: Location, file: str) -> str:

@@ -52,14 +52,6 @@ def expand(algorithm: Algorithm, grid: Grid | None) -> list[dict[str, Any]]:
     ]
 
 
-def group_by_static(algorithm: Algorithm, configurations: Sequence[Mapping[str, Any]]) -> list[list[int]]:
-    """Indices of the configurations that can share a compiled loop, grouped in order of first appearance."""
-    groups: dict[tuple[Any, ...], list[int]] = {}
-    for i, configuration in enumerate(configurations):
-        groups.setdefault(algorithm.static_values(configuration), []).append(i)
-    return list(groups.values())
-
-
 def _values(algorithm: Algorithm, name: str, values: Any) -> list[Any]:
     if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
         return [values]
@@ -194,7 +186,10 @@ class Learner:
         validation.check_size(algorithm, self.n_features)
         self._initial_rounds = 0
         self._blocks: list[tuple[np.ndarray, AnyColumns]] = []
-        for members in group_by_static(definition, self._configurations):
+        groups: dict[tuple[Any, ...], list[int]] = {}  # those that share a compiled loop
+        for i, configuration in enumerate(self._configurations):
+            groups.setdefault(definition.static_values(configuration), []).append(i)
+        for members in groups.values():
             entries = [self._configurations[i] for i in members]
             rule = definition.rule(loss_, penalty_, entries[0])
             shape = (self.n_outputs, self.n_features, self.dtype)

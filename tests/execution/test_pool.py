@@ -19,7 +19,7 @@ from sparseoco.search import runner as search_tasks
 from sparseoco.search.packing import Job
 from sparseoco.search.runner import ProgressTracker, run_epoch_jobs
 from sparseoco.search.worker import Folders
-from sparseoco.store.shards import Store
+from sparseoco.store.shards import Session, Store
 from sparseoco.training.block import Block
 from tests.offline.problems import caos_erm_grid, epoch_block
 from tests.support.errors import raises_code
@@ -246,7 +246,7 @@ def test_an_epoch_block_whose_workers_die_is_halved_and_the_rest_succeeds(
     store = Store.open(make_store(tmp_path / "store", rows=30))
     block = epoch_block(store, "caos-erm", caos_erm_grid({}), epochs=1)
 
-    def run(client: Client, block: Block, *arguments: Any, **options: Any) -> bool:
+    def run(session: Session, block: Block, *arguments: Any, **options: Any) -> bool:
         if block.configurations[0]["alpha"] == 1.0:
             raise TaskError("A pass failed", failure_reason(KilledWorker("leaves-0-1", None, 3)))
         return True
@@ -254,7 +254,7 @@ def test_an_epoch_block_whose_workers_die_is_halved_and_the_rest_succeeds(
     monkeypatch.setattr(search_tasks, "run_epoch_block", run)
     tracker = ProgressTracker("search", block.keys, store.n_rows, lambda *progress: None)
     job = Job(block, (), resumable=False)
-    failures = run_epoch_jobs(client, [job], store, Folders.of(tmp_path), tracker, None)
+    failures = run_epoch_jobs(Session(client, store), [job], Folders.of(tmp_path), tracker)
     assert list(failures) == block.keys[:1]
     assert "its worker was killed" in failures[block.keys[0]]
 

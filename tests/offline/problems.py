@@ -21,7 +21,7 @@ from sparseoco.offline.epochs import Coordinates, EpochProblem
 from sparseoco.offline.passes import column_major
 from sparseoco.storage.commit import commit_json, read_json
 from sparseoco.storage.tables import write_result_table
-from sparseoco.store.shards import Store
+from sparseoco.store.shards import Session, Store
 from sparseoco.training.block import Block, Cells, Setting
 from sparseoco.training.search_tables import METRICS_SCHEMA
 from sparseoco.training.stream import NO_FOLD, StreamPosition
@@ -186,13 +186,14 @@ def weighted_store(folder: Path) -> tuple[Store, np.ndarray]:
 def run_block(client: Client, block: Block, store: Store, folder: Path) -> tuple[np.ndarray, list[dict[str, Any]]]:
     """The final weights, intercepts included, and the tables of each configuration and epoch."""
     reported: list[int] = []
-    assert run_epoch_block(client, block, store, folder / "cells", folder / "work", reported.append, resumable=True)
+    session = Session(client, store)
+    assert run_epoch_block(session, block, folder / "cells", folder / "work", reported.append, resumable=True)
     assert reported == [store.n_rows * epoch for epoch in range(1, block.setting.epochs + 1)]
     cells = Cells(folder / "cells", [block.setting.digest])
     ends = [StreamPosition(epoch, store.n_rows) for epoch in range(1, block.setting.epochs + 1)]
     tables = [cells.at(block.setting.digest, name, end) for name in block.identities for end in ends]
     assert all(own is not None for own in tables)
-    method = begin(client, block, store, folder / "work" / block.digest)
+    method = begin(session, block, folder / "work" / block.digest)
     assert method.weights_file is not None
     return np.array(read_rows(method.weights_file)), tables  # type: ignore[return-value]
 

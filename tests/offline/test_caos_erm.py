@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sparseoco.kernels.epoch import draw
 from sparseoco.offline.epochs import Blocks, EpochProblem, fit_epochs, play_rounds, row_sizes
-from sparseoco.offline.passes import LocalPasses
+from sparseoco.offline.passes import LocalPasses, SpanRows
 from tests.learners.streams import Stream, streams
 from tests.offline.oracles import algorithm_4, caos_erm, uniform
 from tests.offline.problems import PREVIOUS, WAYS, sorted_problem
@@ -103,7 +103,7 @@ def test_any_cut_of_the_rounds(way: dict[str, Any], cuts: list[int], batch: int)
     grid = [{"alpha": 1.0, "R": 0.4, "batch": batch, **way}]
     configured = EpochProblem.of("caos-erm", "hinge", "l1", grid, 2, X.shape[1])
     passes = LocalPasses.of(X, y.astype(np.float64))
-    blocks = Blocks.of(row_sizes(passes.source, passes.span, 0, X.shape[0]), configured.configurations[0])
+    blocks = Blocks.of(row_sizes(SpanRows(passes.source), 0, X.shape[0]), configured.configurations[0])
     start = np.random.default_rng(1).normal(0, 0.1, (X.shape[1], 1))
     totals = passes.totals(start, configured.pass_request)
     slopes = passes.slopes(totals)
@@ -148,7 +148,7 @@ def test_estimates_are_unbiased(placement: str, sample: str) -> None:
     """Over all that a round can draw, in parts too, the mean of ĝ is the gradient of the whole."""
     X, y = sorted_problem(rows=50)
     passes = LocalPasses.of(X, y.astype(np.float64))
-    blocks = Blocks.of(row_sizes(passes.source, passes.span, 0, 50), {"batch": 4, "sample": sample})
+    blocks = Blocks.of(row_sizes(SpanRows(passes.source), 0, 50), {"batch": 4, "sample": sample})
     x = np.random.default_rng(1).normal(0, 0.1, (X.shape[1], 1))
     totals = passes.totals(x, EpochProblem.of("caos-erm", "logistic", "l1", None, 2, X.shape[1]).pass_request)
     gradients = X.multiply(passes.slopes(totals)).tocsr()

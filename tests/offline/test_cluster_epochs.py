@@ -10,7 +10,6 @@ import pytest
 from distributed import Client
 
 from sparseoco.core.errors import SparseocoError
-from sparseoco.core.logs import no_progress
 from sparseoco.execution.clusters import ClusterOptions, WorkerShape, connect
 from sparseoco.execution.pool import TaskError
 from sparseoco.kernels.order import fold_rows
@@ -22,7 +21,7 @@ from sparseoco.search.run import train_block
 from sparseoco.store import corpus as corpus_module
 from sparseoco.store import transpose as transpose_module
 from sparseoco.store.corpus import open_corpus
-from sparseoco.store.shards import Store, read_shards
+from sparseoco.store.shards import Session, Store, read_shards
 from sparseoco.store.transpose import transpose
 from sparseoco.training.block import Block
 from sparseoco.training.models import Model
@@ -223,7 +222,7 @@ def test_weights_and_an_intercept(
         losses = np.logaddexp(0, -np.where(labels == 1, 1.0, -1.0)[:, None] * z)
         np.testing.assert_allclose([row["progressive_loss"] for row in last], losses.mean(axis=0), rtol=1e-12)
         one = epoch_block(store, name, grid[:1], **extended)
-        train_block(client, one, store, tmp_path / "model", no_progress, {})
+        train_block(Session(client, store), one, tmp_path / "model", {})
         assert Model(tmp_path / "model").intercepts.tolist() == fit.intercepts[0].tolist()
 
 
@@ -304,15 +303,15 @@ def test_it_stops_when_asked_and_leaves_only_the_last_state(client: Client, tmp_
     store = Store.open(make_store(tmp_path / "store"))
     block = block_of(store, "caos-erm", caos_erm_grid({}), epochs=3)
     reported: list[int] = []
-    folders = tmp_path / "cells", tmp_path / "work"
-    assert not run_epoch_block(client, block, store, *folders, reported.append, stopped=lambda: len(reported) == 1)
+    session, folders = Session(client, store), (tmp_path / "cells", tmp_path / "work")
+    assert not run_epoch_block(session, block, *folders, reported.append, stopped=lambda: len(reported) == 1)
     own = tmp_path / "work" / block.digest
     assert sorted(path.name for path in own.glob("state-*")) == [f"state-1.{kind}" for kind in ("json", "npy", "npz")]
     assert not list(own.glob("passes/*"))
-    assert run_epoch_block(client, block, store, *folders, reported.append)
+    assert run_epoch_block(session, block, *folders, reported.append)
     assert not own.exists()
     shutil.rmtree(store.folder)  # what is in its cells is not run again
-    assert run_epoch_block(client, block, store, *folders, reported.append)
+    assert run_epoch_block(session, block, *folders, reported.append)
     assert len(reported) == 4
 
 
@@ -321,7 +320,7 @@ def test_a_model(name: str, grid: list[dict[str, Any]], client: Client, store: S
     epochs = EPOCHS[name]
     block = epoch_block(store, name, grid, epochs=epochs)
     for _ in range(2):
-        train_block(client, block, store, tmp_path / "model", no_progress, {})
+        train_block(Session(client, store), block, tmp_path / "model", {})
     model = Model(tmp_path / "model")
     X, _ = read_shards(store.folder)
     fit = fit_epochs(X, store.labels(), algorithm=name, grid=grid, epochs=epochs, seed=5)
@@ -340,7 +339,7 @@ def test_a_diverging_configuration_is_reported(client: Client, store: Store, tmp
     alone, _ = run_block(client, block_of(store, "caos-erm", wild[1:]), store, tmp_path / "alone")
     assert weights[:, 1].tobytes() == alone[:, 0].tobytes()
     with raises_code("diverged", "caos-erm", "smaller R", kind=SparseocoError):
-        train_block(client, block_of(store, "caos-erm", wild[:1]), store, tmp_path / "model", no_progress, {})
+        train_block(Session(client, store), block_of(store, "caos-erm", wild[:1]), tmp_path / "model", {})
     assert not (tmp_path / "model" / ".work").exists()
 
 

@@ -16,12 +16,12 @@ from sparseoco.cli import app
 from sparseoco.learners.losses import find_loss
 from sparseoco.offline import quasi_newton as solver
 from sparseoco.offline.cluster import passes as module
-from sparseoco.offline.cluster.passes import lambda_max, lambda_max_of, model_folder, run_optimum
+from sparseoco.offline.cluster.passes import RowsSource, lambda_max, lambda_max_of, model_folder, run_optimum
 from sparseoco.offline.optimum import Optimum, OptimumProblem, solved
 from sparseoco.offline.options import OptimumOptions
 from sparseoco.offline.passes import LocalPasses, Matrix
 from sparseoco.offline.quasi_newton import QuasiNewton
-from sparseoco.store.shards import Store, read_shards
+from sparseoco.store.shards import Session, Store, read_shards, store_reference
 from sparseoco.store.weighting import COUNTS, Weighting
 from sparseoco.training.models import Model
 from tests.support.errors import raises_code
@@ -69,7 +69,7 @@ def run(
     client: Client, store: Path, out: Path, options: OptimumOptions = OPTIONS, progress: Any = lambda *_: None
 ) -> None:
     out.mkdir(exist_ok=True)
-    run_optimum(client, Store.open(store), out, options, progress)
+    run_optimum(Session(client, Store.open(store), progress), out, options)
 
 
 @pytest.mark.parametrize("classes", [2, 3])
@@ -382,12 +382,9 @@ def test_of_a_store(client: Client, tmp_path: Path) -> None:
     (tmp_path / "values").mkdir()
     values = with_values(store, tmp_path / "values", weighting)
     expected = Matrix(read_shards(values)[0], Store.open(values).labels())
-    assert lambda_max(client, Store.open(store), weighting, "logistic") == lambda_max_of(
-        expected, 60, find_loss("logistic"), 3
-    )
-    assert lambda_max(client, Store.open(store), COUNTS, "logistic") != lambda_max_of(
-        expected, 60, find_loss("logistic"), 3
-    )
-    doubled = lambda_max(client, Store.open(store), weighting, "logistic", (2.0, 2.0, 2.0), intercept=True)
+    reference, alone = store_reference(Store.open(store)), lambda_max_of(expected, 60, find_loss("logistic"), 3)
+    assert lambda_max(client, RowsSource(reference, weighting), "logistic") == alone
+    assert lambda_max(client, RowsSource(reference, COUNTS), "logistic") != alone
+    doubled = lambda_max(client, RowsSource(reference, weighting, (2.0, 2.0, 2.0)), "logistic", intercept=True)
     single = lambda_max_of(expected, 60, find_loss("logistic"), 3, intercept=True)
     assert doubled == pytest.approx(2 * single, rel=1e-12)

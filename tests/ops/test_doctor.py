@@ -12,7 +12,7 @@ from sparseoco.execution import clusters as connect
 from sparseoco.ops import checks as machine
 from sparseoco.ops import doctor as doctor_run
 from sparseoco.ops.doctor import Finding, examine
-from sparseoco.pipeline.nightly.history import TABLES, add_increment
+from sparseoco.pipeline.nightly.records import TABLES, add_increment
 from sparseoco.pipeline.run_file import load_run_file, name_keys
 from sparseoco.pipeline.steps import run_ingest
 from sparseoco.search import packing

@@ -10,7 +10,7 @@ import pytest
 from sparseoco.core.errors import SparseocoError
 from sparseoco.execution.clusters import ClusterOptions
 from sparseoco.ops.status import Status, best_so_far, read_status
-from sparseoco.pipeline.nightly.history import TABLES, add_increment, add_rollback, read_history
+from sparseoco.pipeline.nightly.records import TABLES, add_increment, add_rollback, read_history
 from sparseoco.pipeline.steps import search, train_best
 from sparseoco.scoring.options import ScoreOptions
 from sparseoco.scoring.parts import model_entries
@@ -71,7 +71,7 @@ def test_a_run_is_locked_while_any_of_its_files_is_written(
         return lambda path, *arguments, **options: (look(path), write(path, *arguments, **options))[1]
 
     for name in (
-        "sparseoco.search.run.commit_json",
+        "sparseoco.storage.commit.commit_json",
         "sparseoco.search.run.write_result_table",
         "sparseoco.pipeline.evaluation.commit_json",
         "sparseoco.report.page.commit_bytes",

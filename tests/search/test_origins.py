@@ -11,7 +11,6 @@ import pytest
 from distributed import Client
 
 from sparseoco.core.errors import StorageError
-from sparseoco.core.logs import no_progress
 from sparseoco.execution.clusters import ClusterOptions
 from sparseoco.learners import find_algorithm
 from sparseoco.offline.epochs import fit_epochs
@@ -21,7 +20,7 @@ from sparseoco.search.run import model_features, selected_features
 from sparseoco.storage.commit import commit_json, read_json
 from sparseoco.store.entries import add_entries
 from sparseoco.store.manifest import FeatureTable, commit_manifest
-from sparseoco.store.shards import Store, open_store, read_shards, write_terms
+from sparseoco.store.shards import Session, Store, open_store, read_shards, write_terms
 from sparseoco.store.terms import read_feature_subset
 from sparseoco.training.learner import Learner
 from sparseoco.training.models import Model, write_model
@@ -413,8 +412,8 @@ def test_intact_files_of_a_killed_run_are_reused(client: Client, tmp_path: Path)
     origin = Origin.of(keeping(tmp_path / "model", store.folder, [3, 5, 190]))
     kept = model_features(origin, store)
     options, folder = plain_search(algorithms={"rda": {}}, features_from=origin.model), tmp_path / "out" / ".features"
-    stopped = stopped_at("sparseoco.search.run.commit_feature_subset")
-    with stopped, selected_features(client, options, store, tmp_path / "out", no_progress):
+    stopped = stopped_at("sparseoco.store.terms.commit_feature_subset")
+    with stopped, selected_features(Session(client, store), options, tmp_path / "out"):
         pass
     (own,) = folder.iterdir()
     stamps = {path: path.stat().st_mtime_ns for path in own.glob("entry-*.json")}
@@ -425,7 +424,9 @@ def test_intact_files_of_a_killed_run_are_reused(client: Client, tmp_path: Path)
     shard = max(own.glob("shard-*.parquet"))
     shard.write_bytes(shard.read_bytes()[:100])
     events: list[tuple[str, int, int]] = []
-    with selected_features(client, options, store, tmp_path / "out", lambda *event: events.append(event)) as rows:
+    session = Session(client, store, lambda *event: events.append(event))
+    with selected_features(session, options, tmp_path / "out") as selected:
+        rows = selected.store
         assert {path.stat().st_mtime_ns == stamp for path, stamp in stamps.items()} == {True, False}
         assert (rows.n_rows, rows.n_features, rows.classes) == (300, 3, store.classes)
         matrix, terms = read_shards(rows.folder)
@@ -433,9 +434,9 @@ def test_intact_files_of_a_killed_run_are_reused(client: Client, tmp_path: Path)
         np.testing.assert_array_equal(matrix.toarray(), read_shards(store.folder)[0][:, kept.features].toarray())
         np.testing.assert_array_equal(rows.document_frequencies(), store.document_frequencies()[kept.features])
         damage(rows.folder / rows.manifest.features.files[0].file, "cut", random.Random(0))
-        with selected_features(client, options, store, tmp_path / "out", no_progress) as again:
-            assert again.manifest == rows.manifest
-            assert again.vocabulary()["term"].to_pylist() == terms
+        with selected_features(Session(client, store), options, tmp_path / "out") as again:
+            assert again.store.manifest == rows.manifest
+            assert again.store.vocabulary()["term"].to_pylist() == terms
     assert events[-1] == ("features", 6, 6)
     assert not folder.exists()
     (tmp_path / "model" / "model.json").write_text("{}")
@@ -448,7 +449,8 @@ def test_a_store_that_changes_meanwhile(client: Client, tmp_path: Path) -> None:
     store = Store.open(make_store(tmp_path / "store"))
     model = keeping(tmp_path / "model", store.folder, [3, 5])
     options = plain_search(algorithms={"rda": {}}, features_from=str(model))
-    with selected_features(client, options, store, tmp_path / "out", no_progress) as rows:
+    with selected_features(Session(client, store), options, tmp_path / "out") as selected:
+        rows = selected.store
         fewer = {"version": 2, **add_entries(store.folder, None, store.shards[:-1])}
         commit_manifest(store.folder, store.manifest.model_copy(update=fewer))
         subset = read_feature_subset(rows.folder)

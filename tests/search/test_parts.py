@@ -8,13 +8,12 @@ import pytest
 from distributed import Client
 
 from sparseoco.cli import options as command_line
-from sparseoco.core.logs import no_progress
 from sparseoco.kernels.order import epoch_rows, fold_rows
-from sparseoco.offline.regret.run import run_regret
+from sparseoco.offline.regret.run import Regret
 from sparseoco.search.increments import IncrementChain
 from sparseoco.search.run import held_out_blocks, train_model, write_held_out
 from sparseoco.search.worker import Folders, average_epoch, learn_part, load_checkpoint
-from sparseoco.store.shards import Store, read_shards
+from sparseoco.store.shards import Session, Store, read_shards
 from sparseoco.training.block import Block, search_setting
 from sparseoco.training.decisions import read_predictions
 from sparseoco.training.models import Model
@@ -184,7 +183,7 @@ def test_a_model_of_parts(client: Client, store: Store, tmp_path: Path) -> None:
     (chosen,) = [
         c for c in given.configurations() if c.parameters == {"lam": LAM, "eta0": ETA, "step": "sqrt", "parts": PARTS}
     ]
-    train_model(client, chosen, given, store, tmp_path / "model", no_progress, {})
+    train_model(Session(client, store), chosen, given, tmp_path / "model", {})
     model, (X, y) = Model(tmp_path / "model"), dense(store)
     w = mixed(X, y, PARTS, NO_FOLD)[-1][0]
     np.testing.assert_allclose(dense_weights(model, FEATURES)[:, 0], w[:-1], rtol=1e-9, atol=1e-12)
@@ -193,14 +192,14 @@ def test_a_model_of_parts(client: Client, store: Store, tmp_path: Path) -> None:
     assert model.description["rounds"] == EPOCHS * ROWS // PARTS
     assert not (tmp_path / "model" / ".work").exists()
     before = (tmp_path / "model" / "weights.parquet").stat().st_mtime_ns
-    train_model(client, chosen, given, store, tmp_path / "model", no_progress, {})
+    train_model(Session(client, store), chosen, given, tmp_path / "model", {})
     assert (tmp_path / "model" / "weights.parquet").stat().st_mtime_ns == before
 
 
 def test_held_out_predictions_are_of_the_averaged_weights(client: Client, store: Store, tmp_path: Path) -> None:
     given = options()
     blocks = held_out_blocks(given.configurations()[1], given, store)
-    write_held_out(client, blocks, store, tmp_path, no_progress)
+    write_held_out(Session(client, store), blocks, tmp_path)
     found, (X, y) = read_predictions(tmp_path / "held_out.parquet", store.classes), dense(store)
     own = found.folds == FOLD
     w = mixed(X, y, PARTS, FOLD)[-1][0]
@@ -231,7 +230,7 @@ def test_what_continues_a_single_learner_refuses_parts(client: Client, store: St
     with raises_code("unsupported-combination"):
         IncrementChain(given, store.folder, 1, 0, tmp_path)
     with raises_code("no-comparator"):
-        run_regret(client, given.configurations(), given, store, tmp_path, 3, 1e-3, no_progress)
+        Regret(Session(client, store), given, tmp_path, 3, 1e-3).measure(given.configurations())
 
 
 def test_a_grid_of_the_command_line_takes_parts_for_the_learners_that_do() -> None:

@@ -11,11 +11,11 @@ from sklearn.utils.class_weight import compute_class_weight
 from sparseoco.core.option_models import validate
 from sparseoco.execution.clusters import ClusterOptions
 from sparseoco.kernels.order import epoch_rows, fold_rows
-from sparseoco.offline.cluster.passes import lambda_max
+from sparseoco.offline.cluster.passes import RowsSource, lambda_max
 from sparseoco.pipeline import steps
 from sparseoco.search.run import write_block
 from sparseoco.storage.commit import read_json
-from sparseoco.store.shards import Store, read_shards
+from sparseoco.store.shards import Store, read_shards, store_reference
 from sparseoco.store.weighting import FeatureOptions, Weighting
 from sparseoco.training.block import search_setting
 from sparseoco.training.learner import Learner
@@ -112,7 +112,7 @@ def test_a_grid_relative_to_lambda_max(client: Client, store: Path, tmp_path: Pa
     resolved = SearchOptions.model_validate(described)
     assert not resolved.relative_parameters
     for weighting, own in zip(features.weightings, range(0, 6, 3), strict=True):
-        largest = lambda_max(client, opened, weighting, "logistic", intercept=True)
+        largest = lambda_max(client, RowsSource(store_reference(opened), weighting), "logistic", intercept=True)
         assert described["lambda_max"][weighting.label] == {"cl-fobos": largest, "caos-erm": 150 * largest}
         chosen = [configuration.parameters for configuration in resolved.configurations()[own : own + 3]]
         assert [p["lam"] for p in chosen if "lam" in p] == [2 * largest, 0.01 * largest]

@@ -7,12 +7,12 @@ from typing import Any
 
 from distributed import Client
 
-from sparseoco.core.logs import RowsCallback, no_progress
+from sparseoco.core.logs import RowsCallback
 from sparseoco.learners import find_algorithm
 from sparseoco.search.runner import search_configurations
 from sparseoco.search.worker import BlockRun
 from sparseoco.store.corpus import Corpus
-from sparseoco.store.shards import Store
+from sparseoco.store.shards import Session, Store
 from sparseoco.training.block import Block, search_setting
 from sparseoco.training.options import Configuration, SearchOptions
 from sparseoco.training.stream import NO_FOLD, StreamPosition
@@ -38,7 +38,7 @@ def block_of(options: SearchOptions, store: Store, fold: int = NO_FOLD) -> Block
 
 def search_tables(client: Client, store: Path, folder: Path, options: SearchOptions) -> dict[str, Any]:
     """The tables of a search, but for its timings."""
-    tables = search_configurations(client, options, Store.open(store), folder, no_progress)
+    tables = search_configurations(Session(client, Store.open(store)), options, folder)
     del tables["timings"]
     return tables
 

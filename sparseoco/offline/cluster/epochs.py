@@ -31,7 +31,7 @@ from sparseoco.offline import epochs
 from sparseoco.offline import passes as full_passes
 from sparseoco.offline.cluster.passes import ClusterPasses, Pass, RowsSource, open_rows, read_rows
 from sparseoco.offline.epochs import Blocks, Coordinates, EpochProblem, Share, State
-from sparseoco.offline.passes import ColumnMajor, Floats, Span
+from sparseoco.offline.passes import WHOLE, ColumnMajor, Floats, Span, SpanRows
 from sparseoco.storage.checkpoints import read_checkpoint, write_array, write_checkpoint
 from sparseoco.storage.commit import commit_json, make_folder, read_json, remove_file, remove_folder
 from sparseoco.storage.locations import Location
@@ -333,8 +333,8 @@ def _finish(task: EpochTask, target: Location, total: State | None, count: int, 
 
 
 def _sizes(task: EpochTask, bounds: list[tuple[int, int]]) -> Floats:
-    corpus = open_rows(task.rows)
-    return np.concatenate([epochs.row_sizes(corpus, task.span, start, stop) for start, stop in bounds])
+    rows = SpanRows(open_rows(task.rows), task.span)
+    return np.concatenate([epochs.row_sizes(rows, start, stop) for start, stop in bounds])
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -455,7 +455,7 @@ def _evaluate(client: Client, method: EpochMethod) -> EpochObjective:
     """Losses and errors of all examples, summed by leaves, so that bits do not depend on the number of tasks."""
     store = method.task.store
     bounds = full_passes.Leaves(
-        Span(), full_passes.Shape(store.n_rows, store.n_features, store.manifest.nonzeros)
+        WHOLE, full_passes.Shape(store.n_rows, store.n_features, store.manifest.nonzeros)
     ).bounds()
     count = min(len(bounds), TASKS_PER_SLOT * worker_shape(client).tasks)
     runs = [bounds[len(bounds) * i // count : len(bounds) * (i + 1) // count] for i in range(count)]
@@ -507,7 +507,7 @@ def _evaluate_leaves(task: EpochTask, weights_file: Location, bounds: list[tuple
         held_out_rows = np.zeros(last - first, np.bool_)
         if setting.fold != NO_FOLD:
             held_out_rows[fold_rows(setting.seed, first, last, setting.fold, setting.folds) - first] = True
-        for rows in full_passes.chunks(corpus, Span(), first, last):
+        for rows in SpanRows(corpus).chunks(first, last):
             z, labels = _margins(rows, weights), np.asarray(rows.labels, np.float64)
             held_out, held_out_rows = held_out_rows[: labels.size], held_out_rows[labels.size :]
             for part, chosen in enumerate((~held_out, held_out)):

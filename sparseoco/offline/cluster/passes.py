@@ -23,7 +23,7 @@ from sparseoco.learners.losses import Loss, find_loss
 from sparseoco.offline import passes as full_passes
 from sparseoco.offline.optimum import ColumnProgress, Newton, OptimumProblem, Regulariser, solve
 from sparseoco.offline.options import OptimumOptions
-from sparseoco.offline.passes import WHOLE, Floats, PassRequest, PassResult, RowSource, Span, chunks, row_weights
+from sparseoco.offline.passes import WHOLE, Floats, PassRequest, PassResult, RowSource, Span, SpanRows, row_weights
 from sparseoco.offline.quasi_newton import QuasiNewton
 from sparseoco.storage.checkpoints import is_complete, map_array, read_checkpoint, write_array, write_checkpoint
 from sparseoco.storage.commit import commit_json, digest_value, make_folder, read_json, remove_file, remove_folder
@@ -107,8 +107,8 @@ def run_sums(task: Pass, first: int, last: int, weights: Floats | None) -> full_
     """The sums of leaves first..last, whose slopes are written, at these weights, 0 if None."""
     if weights is None:
         weights = np.zeros((task.leaves.shape.n_features, 1 if task.request is None else len(task.request.positive)))
-    run = open_rows(task.source), task.leaves.span, task.leaves.bounds()[first:last], weights, task.request
-    return full_passes.sum_leaves(*run, lambda i, slopes: write_array(task.slopes_of(first + i), slopes))
+    rows, leaves = SpanRows(open_rows(task.source), task.leaves.span), task.leaves.bounds()[first:last]
+    return rows.sum(leaves, weights, task.request, lambda i, slopes: write_array(task.slopes_of(first + i), slopes))
 
 
 def write_total(task: Pass, total: full_passes.Partial) -> None:
@@ -118,11 +118,11 @@ def write_total(task: Pass, total: full_passes.Partial) -> None:
 
 def conjugate_sums(task: Pass, first: int, last: int, scale: Floats) -> list[Floats]:
     """Σ_i ω_i·ℓ*(scale_c·s_{i,c}/ω_i) of leaves first..last of a pass, from its files of slopes."""
-    rows, span, bounds = open_rows(task.source), task.leaves.span, task.leaves.bounds()
+    rows, bounds = SpanRows(open_rows(task.source), task.leaves.span), task.leaves.bounds()
     assert task.request is not None
     sums = []
     for i in range(first, last):
-        slopes, weights = read_rows(task.slopes_of(i), scale.size), full_passes.leaf_weights(rows, span, bounds[i])
+        slopes, weights = read_rows(task.slopes_of(i), scale.size), rows.sample_weights(bounds[i])
         sums.append(full_passes.leaf_conjugates(task.request.loss, slopes, weights, scale))
     return sums
 
@@ -386,7 +386,7 @@ def lambda_max_of(
         loss = find_loss(loss.joint)
     intercepts = _best_intercepts(source, loss, outputs) if intercept else np.zeros(outputs)
     gradient = np.zeros((n_features, outputs))
-    for rows in chunks(source, WHOLE, 0, source.n_rows):
+    for rows in SpanRows(source).chunks(0, source.n_rows):
         check()
         slopes = _slopes(rows, loss, intercepts) * row_weights(rows)[:, None]
         ACCUMULATE(rows.indptr, rows.indices, rows.values, slopes, gradient)
@@ -423,7 +423,7 @@ def _positive(labels: NDArray[Any], outputs: int) -> NDArray[np.bool_]:
 def _best_intercepts(source: RowSource, loss: Loss, outputs: int) -> Floats:
     """(outputs,): from the weighted share of rows with y = +1, or the mean of numbers; 0 for losses with a kink."""
     total, sums = 0.0, np.zeros(outputs)
-    for rows in chunks(source, WHOLE, 0, source.n_rows):
+    for rows in SpanRows(source).chunks(0, source.n_rows):
         values = rows.labels[:, None] if loss.regression else _positive(rows.labels, outputs)
         weights = row_weights(rows)
         sums += (values * weights[:, None]).sum(axis=0)

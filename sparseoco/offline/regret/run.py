@@ -30,7 +30,7 @@ from sparseoco.offline.cluster.passes import PassProblem, RowsSource
 from sparseoco.offline.epochs import Blocks, row_sizes
 from sparseoco.offline.optimum import OptimumProblem, minimise
 from sparseoco.offline.options import MAX_PASSES
-from sparseoco.offline.passes import Floats, LocalPasses, Span, chunks, local_passes, row_weights
+from sparseoco.offline.passes import Floats, LocalPasses, Span, SpanRows, local_passes, row_weights
 from sparseoco.offline.regret import bounds as measures
 from sparseoco.offline.regret.bounds import Comparator, Measurement, Solution
 from sparseoco.offline.regret.tables import Row, slope_row
@@ -145,13 +145,13 @@ def measure_epochs(session: Session, block: Block, cells: Location, work: Locati
 def _facts(task: EpochTask, columns: StoreReference | None) -> dict[str, Any]:
     """Rounds per epoch, H(0), and the inputs of bounds."""
     problem, corpus, (parameters,) = task.problem, cluster_passes.open_rows(task.rows), task.block.configurations
-    span = Span().within(corpus.n_rows)
+    examples = SpanRows(corpus)
     sums = Sums(0.0, 0.0, 0.0)
-    for rows in chunks(corpus, span, span.start, span.stop):
+    for rows in examples.chunks(0, corpus.n_rows):
         sums += Sums.of(rows, problem.loss, problem.positive, parameters["R"])
     quantities = {"n": float(problem.coordinates), "L": sums.L, "L2": sums.L2}
     if columns is None:
-        blocks = Blocks.of(row_sizes(corpus, span, span.start, span.stop), parameters)
+        blocks = Blocks.of(row_sizes(examples, 0, corpus.n_rows), parameters)
         rounds = sum(share.rounds for share in blocks.shares(parameters))
         quantities["blocks"] = float(np.count_nonzero(blocks.weights))
     else:

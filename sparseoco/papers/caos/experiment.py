@@ -193,7 +193,9 @@ def _section(records: Records, data_set: Row) -> dict[str, Any]:
         heading = f"{FAMILIES[family]}{runs.LENGTHS[lengths]}, α = {alpha:g}"
         chart = objective_figure(rows, family)
         figure = plot(f"{family}-{name}-{lengths}-{alpha:g}", f"{heading}, {title}", chart)
-        of_objectives.append((heading, figure, _last_rows(rows)))
+        # The last mark of every method, with its excess at the second.
+        last = [own[-1] | {"early": percent(own[1]["excess"])} for own in grouped(rows, "method")]
+        of_objectives.append((heading, figure, last))
     played = _played_rows(records, name)
     return {"row": data_set, "regret": of_regret, "objectives": of_objectives, "played": played}
 
@@ -206,11 +208,6 @@ def _played_rows(records: Records, name: str) -> list[Row]:
         for row in select(rows, T=max(row["T"] for row in rows))
     ]
     return mean_rows(last, ("alpha", "method"), ("regret", "bound"), ("regret",))
-
-
-def _last_rows(rows: Sequence[Row]) -> list[Row]:
-    """The last mark of every method, with its excess at the second."""
-    return [own[-1] | {"early": percent(own[1]["excess"])} for own in grouped(rows, "method")]
 
 
 _EDGES: Final = {

@@ -20,7 +20,7 @@ from sparseoco.kernels.epoch import EpochColumns, draw
 from sparseoco.offline.bounds import Bound, regret_bound, state_quantities
 from sparseoco.offline.epochs import Blocks, Coordinates, EpochProblem, fit_epochs, row_sizes
 from sparseoco.offline.optimum import offline_optimum
-from sparseoco.offline.passes import Floats, LocalPasses, PassRequest, column_major
+from sparseoco.offline.passes import Floats, LocalPasses, PassRequest, SpanRows, column_major
 from sparseoco.offline.regret.run import Sums, block_quantities
 from sparseoco.papers.experiment import Cell, Run
 from sparseoco.papers.rows import Records, Row, as_rows, column, extend, grouped, mark_chosen, mean, select
@@ -245,7 +245,7 @@ def _play(documents: Documents, method: Method, seed: int, runs: int) -> Any:
     problem = EpochProblem.of(method.algorithm, "logistic", "l1", grid, 2, documents.rows.shape[1])
     columns, passes = problem.sampled(), LocalPasses.of(documents.rows, documents.labels)
     size = documents.rows.shape[0]
-    blocks = Blocks.of(row_sizes(passes.source, passes.span, 0, size), problem.configurations[0])
+    blocks = Blocks.of(row_sizes(SpanRows(passes.source), 0, size), problem.configurations[0])
     cuts = np.arange(runs + 1) * size // runs
     choose = np.random.Generator(np.random.PCG64([seed, size]))
     total, sums = np.zeros(len(grid)), []

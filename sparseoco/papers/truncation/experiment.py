@@ -246,10 +246,10 @@ def _section(records: Records, data_set: Row, methods: Sequence[str]) -> dict[st
 
 def path_figure(rows: Sequence[Row], methods: Sequence[str]) -> charts.Chart:
     """A line per method through its λ."""
-    shown = [
-        row | {"share": 100 * row["sparsity"], "text": _path_label(row)}
-        for row in mean_rows(rows, ("method", "lam"), ("error", "sparsity"))
-    ]
+    shown = []
+    for row in mean_rows(rows, ("method", "lam"), ("error", "sparsity")):
+        text = f"λ = {row['lam']:g}\nerror {percent(row['error'])}, zero weights {percent(row['sparsity'])}"
+        shown.append(row | {"share": 100 * row["sparsity"], "text": text})
     looks = {
         method: {"dash": dash, "size": 2.5, **look(k)}
         for k, (method, dash) in enumerate(zip(methods, charts.dashes(len(methods)), strict=True))
@@ -258,10 +258,6 @@ def path_figure(rows: Sequence[Row], methods: Sequence[str]) -> charts.Chart:
     least = min(charts.values_y(series)) / 100
     x = charts.linear_axis("zero weights, %", [], low=0.0, high=101.0)
     return charts.Chart(x, charts.linear_axis("error, %", [], low=0.0, high=100 * min(4 * least + 0.1, 0.6)), series)
-
-
-def _path_label(row: Row) -> str:
-    return f"λ = {row['lam']:g}\nerror {percent(row['error'])}, zero weights {percent(row['sparsity'])}"
 
 
 def frequencies_figure(rows: Sequence[Row]) -> charts.Chart:

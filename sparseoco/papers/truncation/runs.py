@@ -225,21 +225,16 @@ def _run(trial: Trial, held: tuple[int, ...]) -> dict[str, Any]:
     rows, labels = trial.documents.rows, trial.documents.labels
     folds = [trial.fold_rows(fold) for fold in held]
     errors = [learner.evaluate(*gather(own, rows.indptr, rows.indices, rows.data, labels))[1] for own in folds]
+    states = [learner.slots_of(number) for number in range(len(learner.configurations))] if len(held) == 1 else []
     return {
         "errors": [wrong.tolist() for wrong in errors],
         "rows": [len(own) for own in folds],
         "nonzeros": learner.nonzeros().tolist(),
         "diverged": learner.diverged.tolist(),
-        "norms": _norms(learner) if len(held) == 1 else [],
+        "norms": [float(state["r"].max()) for state in states if "r" in state],
         "occurrences": _occurrences(trial, learner, held) if trial.counted and len(held) == 1 else [],
         "seconds": thread_time() - begun,
     }
-
-
-def _norms(learner: Learner) -> list[float]:
-    """The largest norm r of any coordinate, per configuration; empty for learners without it."""
-    states = [learner.slots_of(number) for number in range(len(learner.configurations))]
-    return [float(state["r"].max()) for state in states if "r" in state]
 
 
 def _occurrences(trial: Trial, learner: Learner, held: Sequence[int]) -> list[list[int]]:

@@ -13,9 +13,7 @@ from sparseoco.core.formatting import plural
 from sparseoco.core.logs import ProgressCallback, log_event, logged_step, no_progress
 from sparseoco.execution.clusters import connect
 from sparseoco.learners import find_algorithm
-from sparseoco.pipeline.nightly import evaluation
-from sparseoco.pipeline.nightly import history as records
-from sparseoco.pipeline.nightly.page import parameters_label, write_nightly_page
+from sparseoco.pipeline.nightly import evaluation, records
 from sparseoco.pipeline.run_file import RunFile, name_keys
 from sparseoco.pipeline.steps import RUN_FOLDER
 from sparseoco.search.increments import IncrementChain
@@ -383,7 +381,7 @@ def _class_rows(manifest: Manifest, previous: Manifest | None, measured: Sequenc
 def publish(run: RunFile, history: Sequence[Row]) -> Location:
     """Bring promoted.json and the page, which is returned, up to date with the history and the rollbacks."""
     records.write_promoted(run.out, records.read_deployed(run.out, history))
-    return write_nightly_page(run.out, run.name)
+    return records.write_nightly_page(run.out, run.name)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -422,7 +420,7 @@ def roll_back(run: RunFile, increment: int) -> NightlyResult:
         log_event("nightly", "rolled back", increment=increment, instead_of=replaced)
         message = (
             f"Rolled back from the model of increment {replaced} to that of increment {increment}: {row['algorithm']} "
-            f"({parameters_label(row)}), {plural(row['nonzeros'], 'nonzero weight')}."
+            f"({records.parameters_label(row)}), {plural(row['nonzeros'], 'nonzero weight')}."
         )
         return NightlyResult([], publish(run, history), message)
 

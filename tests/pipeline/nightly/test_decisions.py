@@ -16,16 +16,16 @@ from sparseoco.core.errors import FolderInUseError, SparseocoError, StorageError
 from sparseoco.ops.status import read_status
 from sparseoco.pipeline.nightly import nightly_markdown, roll_back, run_nightly
 from sparseoco.pipeline.nightly.evaluation import Comparison
-from sparseoco.pipeline.nightly.history import (
+from sparseoco.pipeline.nightly.records import (
     HISTORY,
     TABLES,
     add_increment,
     choose_candidate,
     decide,
     find_deployed,
+    increment_line,
     read_history,
 )
-from sparseoco.pipeline.nightly.page import increment_line
 from sparseoco.pipeline.run_file import RunFile
 from sparseoco.storage import commit
 from sparseoco.storage.commit import commit_json, read_json
@@ -219,7 +219,7 @@ def test_a_grid_that_changes(tmp_path: Path) -> None:
 
 def test_a_grid_that_changes_during_an_increment(tmp_path: Path) -> None:
     """The model that serves is the candidate that the history names, not one that a killed run had left."""
-    with stopped_at("sparseoco.pipeline.nightly.run.add_increment"):
+    with stopped_at("sparseoco.pipeline.nightly.records.add_increment"):
         run_nightly(prepare(tmp_path, 1))
     run_nightly(prepare(tmp_path, 1, **{"lam = [1e-4, 1e-2], eta0 = [0.1, 0.3, 1.0]": "lam = [1e-3], eta0 = [0.01]"}))
     (row,) = rows_of(tmp_path / "run", "history")
@@ -262,7 +262,7 @@ def test_a_state_that_is_temporarily_unreadable_is_kept(tmp_path: Path, monkeypa
 
 @pytest.mark.parametrize(
     "step",
-    ["sparseoco.search.increments.IncrementChain.remove_unneeded", "sparseoco.pipeline.nightly.run.add_increment"],
+    ["sparseoco.search.increments.IncrementChain.remove_unneeded", "sparseoco.pipeline.nightly.records.add_increment"],
 )
 def test_states_of_the_increment_before_are_removed_after_a_stop(step: str, tmp_path: Path) -> None:
     """A run stopped after its decision, or after it has learned, but before the removal: the next one removes them."""
@@ -447,7 +447,7 @@ def test_a_run_keeps_the_models_that_its_file_says(run: RunFile) -> None:
 def test_a_full_disk_between_two_writes(run: RunFile, monkeypatch: pytest.MonkeyPatch, at: int) -> None:
     """At every sync of the three files: the same command again leaves what an undisturbed one does."""
     monkeypatch.setattr(
-        "sparseoco.pipeline.nightly.history._now", lambda: read_history(run.out, "history-timings")[0]["ended"]
+        "sparseoco.pipeline.nightly.records._now", lambda: read_history(run.out, "history-timings")[0]["ended"]
     )
     copy = run.model_copy(update={"out": run.out.parent / "whole"})
     shutil.copytree(str(run.out), str(copy.out))

@@ -20,7 +20,7 @@ import pytest
 from sparseoco.core.errors import InputError, SparseocoError, StorageError
 from sparseoco.pipeline.nightly import increments_table, left_out_lines, nightly_markdown, run_nightly
 from sparseoco.pipeline.nightly import run as nightly_run
-from sparseoco.pipeline.nightly.page import LISTED
+from sparseoco.pipeline.nightly.records import LISTED
 from sparseoco.pipeline.run_file import RunFile
 from sparseoco.search import worker
 from sparseoco.storage.commit import read_json

@@ -8,16 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sparseoco.pipeline.nightly.history import (
+from sparseoco.pipeline.nightly.records import (
     CLASSES,
     CONFIGURATIONS,
+    DRAWN,
     HISTORY,
     INCREMENT_TIMINGS,
     QUARANTINE,
     ROLLBACKS,
-)
-from sparseoco.pipeline.nightly.page import (
-    DRAWN,
     SHOWN,
     difference_figure,
     difference_text,
