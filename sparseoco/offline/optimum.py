@@ -657,7 +657,12 @@ def minimise(passes: LocalPasses, problem: OptimumProblem, **options: Any) -> Op
     """
     solver = Newton(passes, problem, **options)
     solve(solver)
-    columns, shape = solver.columns, (len(problem.alphas), len(problem.positive))
+    return solved(solver.columns, problem)
+
+
+def solved(columns: Sequence[ColumnProgress], problem: OptimumProblem) -> Optimum:
+    """The current result of a solver, by α."""
+    shape = (len(problem.alphas), len(problem.positive))
     weights = np.stack([column.best for column in columns]).reshape(*shape, -1)
 
     def by_alpha(name: str) -> NDArray[Any]:

@@ -295,11 +295,9 @@ class _Sums:
             counts, error = self._counts, 1 - self._exact_sets / self.rows
             row |= {"rows": self.rows, "error": error, "classes": scores.metrics_by_class(classes, *counts)}
         else:
-            support, correct = self._confusion.sum(axis=1), self._confusion.diagonal()
-            counts, error = np.stack([support, self._confusion.sum(axis=0), correct]), None
-            row |= {"rows": self.rows, "error": float((self.rows - correct.sum()) / self.rows)}
-            row |= {"majority_error": scores.majority_error(support.tolist())}
-            row |= {"classes": scores.metrics_by_class(classes, *counts), "confusion": self._confusion.tolist()}
+            row |= scores.classification_metrics(classes, self._confusion)
+            correct = self._confusion.diagonal()
+            counts, error = np.stack([self._confusion.sum(axis=1), self._confusion.sum(axis=0), correct]), None
         missing = np.flatnonzero((counts[0] > 0) & (counts[1] == 0))
         if missing.size:
             row["never_predicted"] = [classes[k] for k in missing]

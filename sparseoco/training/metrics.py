@@ -354,6 +354,24 @@ NAMES = 5
 """Classes or files that a sentence names."""
 
 
+def classification_metrics(classes: Sequence[str], confusion: NDArray[np.int64]) -> Row:
+    """Error, error of predicting the majority class, and precision, recall and F1 of each class.
+
+    Parameters
+    ----------
+    confusion : (classes, classes) int64, rows by true class, then by predicted class.
+    """
+    rows, support, predicted = confusion.sum(), confusion.sum(axis=1), confusion.sum(axis=0)
+    correct = confusion.diagonal()
+    return {
+        "rows": int(rows),
+        "error": float((rows - correct.sum()) / rows),
+        "majority_error": majority_error(support.tolist()),
+        "classes": metrics_by_class(classes, support, predicted, correct),
+        "confusion": confusion.tolist(),
+    }
+
+
 def never_predicted(labels: NDArray[Any], predicted: NDArray[Any]) -> list[int]:
     """The classes that rows have and that are predicted for none; indices (rows,), or booleans (rows, classes)."""
     if labels.ndim == 2:

@@ -115,7 +115,7 @@ def test_solved_columns_are_not_solved_again(
     """A run that failed at its end resumes from its columns; a corrupt one is solved again."""
     run(client, store, tmp_path / "whole")
     with monkeypatch.context() as failing:
-        failing.setattr(module, "_write", lambda *arguments: 1 / 0)
+        failing.setattr(module, "write_result_table", lambda *arguments: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             run(client, store, tmp_path / "parts")
     left = sorted((tmp_path / "parts").rglob("*.npz"))

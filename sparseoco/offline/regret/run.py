@@ -26,7 +26,7 @@ from sparseoco.learners.losses import Loss
 from sparseoco.offline.bounds import Bound, NoBound, regret_bound
 from sparseoco.offline.cluster import passes as cluster_passes
 from sparseoco.offline.cluster.epochs import EpochTask, epoch_metrics, open_coordinates, run_epoch_block
-from sparseoco.offline.cluster.passes import PassProblem, RowsSource
+from sparseoco.offline.cluster.passes import NEWTON_NONZEROS, PassProblem, RowsSource
 from sparseoco.offline.epochs import Blocks, row_sizes
 from sparseoco.offline.optimum import OptimumProblem, minimise
 from sparseoco.offline.options import MAX_PASSES
@@ -408,10 +408,10 @@ class Regret:
         self.setting = search_setting(chosen, store, NO_FOLD)
         positive = tuple(range(self.outputs)) if self.outputs > 1 else (1,)
         self.stream = Stream(store_reference(store), self.setting, positive)
-        self.fits_task = store.manifest.nonzeros * self.outputs <= cluster_passes.NEWTON_NONZEROS
+        self.fits_task = store.manifest.nonzeros * self.outputs <= NEWTON_NONZEROS
         if options.intercept and not self.fits_task:
             raise InputError(
-                f"With an intercept regret is measured for at most {cluster_passes.NEWTON_NONZEROS:,} nonzeros times "
+                f"With an intercept regret is measured for at most {NEWTON_NONZEROS:,} nonzeros times "
                 "classes: keep fewer documents or features at ingest, or search with intercept = false.",
                 code="unsupported-combination",
             )
@@ -529,7 +529,7 @@ class Regret:
         store, stream = self.store, self.stream
         targets = {target.path: target for curve in curves for target in curve.targets()}
         missing = [target for target in targets.values() if not target.path.exists()]
-        limit = cluster_passes.NEWTON_NONZEROS * store.n_rows
+        limit = NEWTON_NONZEROS * store.n_rows
         calls: dict[str, Call] = {}
         groups: dict[tuple[Any, ...], list[Target]] = {}
         for own in missing:
