@@ -45,12 +45,11 @@ def run(file: Location, *, cluster_file: ClusterFile = None) -> None:
     from sparseoco.cli.summaries import print_inputs, summarize_ingest, summarize_run, summarize_scores
     from sparseoco.pipeline import steps as run_steps
     from sparseoco.pipeline.ahead import compiled_ahead
-    from sparseoco.store.shards import Store
 
     print_inputs(list(described.ingest.inputs), described.store, described.text)
     with compiled_ahead(described), progress_bars() as progress:
         page = run_steps.run_all(described, progress)
-    summarize_ingest(Store.open(described.store))
+    summarize_ingest(described.store)
     summarize_run(described.out, page, tested=described.evaluate.names_test_set or described.text.holdout > 0)
     if described.score is not None:
         summarize_scores(described.scores)
@@ -89,7 +88,6 @@ def ingest(
         raise InputError("--out FOLDER is required; only --dry-run can do without.", code="missing-option")
     from sparseoco.cli.summaries import print_inputs, summarize_ingest, with_stdin
     from sparseoco.pipeline import steps
-    from sparseoco.store.shards import Store
 
     with with_stdin(inputs) as files, progress_bars() as progress:
         print_inputs(files, out, options.text)
@@ -110,7 +108,7 @@ def ingest(
     )
     if manifest.labels.classes:
         print_line("classes: " + ", ".join(f"{entry.name} ({entry.rows:,})" for entry in manifest.labels.classes))
-    summarize_ingest(Store(out, manifest))
+    summarize_ingest(out)
     print_next("compares configurations and trains the best", "search", out, "--out", "RUN")
 
 
@@ -265,7 +263,6 @@ def nightly(
         )
     from sparseoco.cli.summaries import summarize_ingest
     from sparseoco.pipeline.nightly import increment_line, left_out_lines, roll_back, run_nightly
-    from sparseoco.store.shards import Store
 
     with progress_bars() as progress:
         outcome = roll_back(described, rollback) if rollback else run_nightly(described, progress=progress)
@@ -274,7 +271,7 @@ def nightly(
     for increment in outcome.increments:
         print_line(increment_line(increment))
     if outcome.increments:
-        summarize_ingest(Store.open(described.store))
+        summarize_ingest(described.store)
     if outcome.message:
         print_line(outcome.message)
     if outcome.page is not None:

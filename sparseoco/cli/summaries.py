@@ -169,9 +169,10 @@ def _size(size: float) -> str:
 # What commands print about runs and models when they end.
 
 
-def summarize_ingest(store: Store) -> None:
+def summarize_ingest(folder: Location) -> None:
     """Print, as errors, which rows of a store are in quarantine, span several lines or lack the value of a field, and
     files without any."""
+    store = Store.open(folder)
     manifest = store.manifest
     if manifest.quarantined_rows:
         files = ", ".join(entry.file for entry in manifest.quarantine)

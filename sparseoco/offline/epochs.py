@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -391,6 +392,7 @@ class Draws:
 # trained together.
 
 
+@dataclass(eq=False, repr=False)
 class Coordinates:
     """cao-rcd over one matrix. Weights are bounded, so no column can diverge.
 
@@ -401,7 +403,7 @@ class Coordinates:
     data : ColumnMajor
         With the intercept, if the problem has one, as its last feature.
     seed : int
-    weights : (rows,) array of numbers or booleans, optional
+    weights_of_rows : (rows,) array of numbers or booleans, optional
         Sample weights ω_j ≥ 0, 1 by default; F is the sum over the examples whose weight is not 0.
     release : callable, optional
         Called every few million nonzeros, to release pages of memory-mapped data.
@@ -415,21 +417,20 @@ class Coordinates:
     draws : Draws
     """
 
-    def __init__(
-        self,
-        problem: EpochProblem,
-        data: ColumnMajor,
-        seed: int,
-        weights: NDArray[Any] | None = None,
-        release: Callable[[], None] = lambda: None,
-    ) -> None:
+    problem: EpochProblem
+    data: ColumnMajor
+    seed: int
+    weights_of_rows: Any = None
+    release: Callable[[], None] = lambda: None
+
+    def __post_init__(self) -> None:
+        problem, data, weights = self.problem, self.data, self.weights_of_rows
         assert len(problem.groups()) == 1
-        self.problem, self.epoch, self.diverged = problem, 0, np.zeros(problem.columns, np.int64)
+        self.epoch, self.diverged = 0, np.zeros(problem.columns, np.int64)
         labels = np.asarray(data.labels, np.float64)
         self.data = ColumnMajor._make(map(np.ascontiguousarray, (*data[:3], labels)))
         self.weights_of_rows = np.ones(data.n_rows) if weights is None else np.ascontiguousarray(weights, np.float64)
-        self.draws = Draws(problem, self.data, seed, self.weights_of_rows, release)
-        self._release = release
+        self.draws = Draws(problem, self.data, self.seed, self.weights_of_rows, self.release)
         configurations, penalty, positive = problem.configurations, problem.penalty, np.array(problem.positive)
         R, alpha, ratio = (
             np.repeat([float(c.get(name, 0.0)) for c in configurations], positive.size)
@@ -485,7 +486,7 @@ class Coordinates:
                 drawn = self.draws.draw(self.epoch + 1, first, count)
                 played = self._prediction, drawn, float(origin), first - start
                 self._play(self.data, self.weights_of_rows, self._columns, self.draws.sampling, *played, self._work)
-                self._release()
+                self.release()
                 check()
             start = stop
         self.epoch += 1
@@ -531,7 +532,7 @@ class Coordinates:
         self._work.lines[...], self._work.margins[...] = 0.0, 0.0
         self._work.links[...], self._work.head[...] = -1, -1
         full_passes.for_features(
-            self.data, self._release, coordinate.INIT_MARGINS, float(origin), self.data, self._columns, self._work
+            self.data, self.release, coordinate.INIT_MARGINS, float(origin), self.data, self._columns, self._work
         )
         self._origin = origin
 

@@ -2,8 +2,9 @@
 
 import logging
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from threading import Lock
 from typing import Any
@@ -182,6 +183,7 @@ Work = Sequence[tuple[Setting, str, tuple[StreamPosition, ...]]]
 """Configurations, by setting and identity, with the milestones at which their cells are missing."""
 
 
+@dataclass(eq=False)
 class Runner:
     """Configurations under settings, whose results are committed to a folder.
 
@@ -197,13 +199,16 @@ class Runner:
     failures : by configuration and fold, the reason why it could not be run.
     """
 
-    def __init__(
-        self, options: SearchOptions, settings: Iterable[str], folder: Location, deadline: float | None
-    ) -> None:
-        self.options, self.grid, self._deadline = options, options.configurations(), deadline
+    options: SearchOptions
+    settings: Sequence[str]
+    folder: Location
+    deadline: float | None
+
+    def __post_init__(self) -> None:
+        self.grid = self.options.configurations()
         self.configurations = {configuration.identity: configuration for configuration in self.grid}
-        self.folders = Folders.of(folder)
-        self.cells = Cells(self.folders.cells, settings)
+        self.folders = Folders.of(self.folder)
+        self.cells = Cells(self.folders.cells, self.settings)
         self.failures: dict[Key, str] = {}
 
     def run(self, session: Session, work: Work, tracker: ProgressTracker, *, resumable: bool = True) -> dict[Key, str]:
@@ -224,7 +229,7 @@ class Runner:
         make_folder(self.folders.stop.parent)
         remove_file(self.folders.stop)
         jobs = pack(begun, self.options, session.store, capacity, resumable=resumable)
-        failures = run(session, jobs, self.folders, tracker, self._deadline)
+        failures = run(session, jobs, self.folders, tracker, self.deadline)
         self.failures |= failures
         self.cells.refresh()
         remove_file(self.folders.stop)

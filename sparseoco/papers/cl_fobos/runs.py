@@ -381,36 +381,36 @@ def mean_objectives(values: list[list[float | None]]) -> NDArray[np.float64]:
     return np.asarray(table.mean(axis=0))
 
 
-def _rows(
-    run: Run,
-    step: str,
-    cell: Callable[[Draw, list[Setting]], Cell],
-    draws: Sequence[Draw],
-    settings: list[Setting],
-    threads: int | None = None,
-    **columns: Any,
-) -> list[Row]:
-    """A row per data set and setting, from cells that have a row for each of the settings."""
-    results = run.cells(step, [cell(draw, settings) for draw in draws], threads)
-    return [
-        {**setting.row, "repetition": draw.repetition, **columns, **row}
-        for draw, rows in zip(draws, results, strict=True)
-        for setting, row in zip(settings, rows, strict=True)
-    ]
+class _Runs(NamedTuple):
+    """Runs on several data sets."""
 
+    run: Run
+    draws: Sequence[Draw]
 
-def _tracked_rows(run: Run, step: str, draws: Sequence[Draw], figure: Figure, marks: Sequence[int] = ()) -> list[Row]:
-    """A row per method of the figure, data set and round, from `tracked_cell`; by default around every K-th round."""
-    K, rounds = figure.K, draws[0].rounds
-    marks = marks or sorted({t for k in range(K, rounds + 1, K) for t in (k - 1, k)})
-    pairs = [(setting, draw) for setting in figure[:2] for draw in draws]
-    results = run.cells(step, [tracked_cell(draw, setting, K, marks) for setting, draw in pairs])
-    return [
-        {**setting.row, "repetition": draw.repetition, "K": K}
-        | {"share": row["nonzeros"] / draw.features.shape[1], "rate": row["right"] / len(draw.labels), **row}
-        for (setting, draw), rows in zip(pairs, results, strict=True)
-        for row in rows
-    ]
+    def rows(
+        self, step: str, cell: Callable[[Draw, list[Setting]], Cell], settings: list[Setting], **columns: Any
+    ) -> list[Row]:
+        """A row per data set and setting, from cells that have a row for each of the settings; timed ones in turn."""
+        threads = 1 if cell in (timing_cell, lazy_timing_cell) else None
+        results = self.run.cells(step, [cell(draw, settings) for draw in self.draws], threads)
+        return [
+            {**setting.row, "repetition": draw.repetition, **columns, **row}
+            for draw, rows in zip(self.draws, results, strict=True)
+            for setting, row in zip(settings, rows, strict=True)
+        ]
+
+    def tracked(self, step: str, figure: Figure, marks: Sequence[int] = ()) -> list[Row]:
+        """A row per method of the figure, data set and round; by default around every K-th round."""
+        K, rounds = figure.K, self.draws[0].rounds
+        marks = marks or sorted({t for k in range(K, rounds + 1, K) for t in (k - 1, k)})
+        pairs = [(setting, draw) for setting in figure[:2] for draw in self.draws]
+        results = self.run.cells(step, [tracked_cell(draw, setting, K, marks) for setting, draw in pairs])
+        return [
+            {**setting.row, "repetition": draw.repetition, "K": K}
+            | {"share": row["nonzeros"] / draw.features.shape[1], "rate": row["right"] / len(draw.labels), **row}
+            for (setting, draw), rows in zip(pairs, results, strict=True)
+            for row in rows
+        ]
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -429,7 +429,7 @@ def ladder_timings(draws: list[Draw], chosen: Steps, run: Run) -> list[Row]:
     periods = [100 * 2**k for k in range(int(np.log2(draws[0].rounds / 100)) + 1)]
     methods = [CL_FOBOS, *map(lazy, periods)]
     settings = [Setting(method, own.lam, chosen[CL_FOBOS, own.lam]) for own in FIGURES for method in methods]
-    return _rows(run, "time of every K", timing_cell, draws, settings, 1, what="ladder")
+    return _Runs(run, draws).rows("time of every K", timing_cell, settings, what="ladder")
 
 
 def equal_time_runs(draws: list[Draw], chosen: Steps, timings: list[Row], run: Run) -> list[Row]:
@@ -447,9 +447,10 @@ def equal_time_runs(draws: list[Draw], chosen: Steps, timings: list[Row], run: R
         theirs = Setting(lazy(K), lam, _best_step(draws, K, lam, chosen, run))
         ours = Setting(CL_FOBOS, lam, chosen[CL_FOBOS, lam])
         settings = [theirs, ours]
-        timed = _rows(run, "time at equal time", timing_cell, draws, settings, 1, K=K)
-        ends = _rows(run, "results at equal time", result_cell, draws, settings)
-        counts = _tracked_rows(run, "nonzeros at equal time", draws, Figure(theirs, ours, K))
+        runs = _Runs(run, draws)
+        timed = runs.rows("time at equal time", timing_cell, settings, K=K)
+        ends = runs.rows("results at equal time", result_cell, settings)
+        counts = runs.tracked("nonzeros at equal time", Figure(theirs, ours, K))
         for time_row, end in zip(timed, ends, strict=True):
             shares = select(counts, method=end["method"], repetition=end["repetition"])
             before, after = (mean(row["share"] for row in shares if (row["rounds"] % K == 0) == at) for at in (0, 1))
@@ -509,9 +510,9 @@ def run_experiments(draws: list[Draw], others: dict[str, list[Draw]], run: Run) 
         ("paper", OWN, paper, draws),
         *(("paper", words, paper, other) for words, other in others.items()),
     ):
-        records["runs"] += _rows(run, words, result_cell, data_sets, settings, eta0_of=eta0_of, words=words)
+        records["runs"] += _Runs(run, data_sets).rows(words, result_cell, settings, eta0_of=eta0_of, words=words)
     records["results"] = [_result(records["runs"], steps[method.name, lam]) for method, lam in ORDER]
-    records["nonzeros"] = [row for own in FIGURES for row in _tracked_rows(run, "nonzeros", draws, own)]
+    records["nonzeros"] = [row for own in FIGURES for row in _Runs(run, draws).tracked("nonzeros", own)]
     records["snapshots"] = _snapshots(draws, run)
     records["means"] = _means(draws, here, run)
     chosen = {(method, lam): eta0 for method, lam, eta0 in here}
@@ -558,7 +559,7 @@ def _means(draws: list[Draw], settings: list[Setting], run: Run) -> list[Row]:
     """Theorem 2: CL-FOBOS' objectives, and the bound of one λ and data set."""
     own = [setting for setting in settings if setting.method == CL_FOBOS]
     (bounded,) = (setting for setting in own if setting.lam == FIGURES[0].lam)
-    rows = _rows(run, "means", means_cell, draws, own, bound=None)
+    rows = _Runs(run, draws).rows("means", means_cell, own, bound=None)
     (bound,) = run.cells("bound", [bound_cell(draws[0], bounded)])
     select(rows, lam=bounded.lam)[0]["bound"] = bound
     return rows
@@ -567,7 +568,7 @@ def _means(draws: list[Draw], settings: list[Setting], run: Run) -> list[Row]:
 def _snapshots(draws: list[Draw], run: Run) -> list[Row]:
     """Table 7."""
     marks = [t for t in SNAPSHOT_ROUNDS if t <= draws[0].rounds]
-    rows = _tracked_rows(run, "snapshots", draws, FIGURES[0], marks)
+    rows = _Runs(run, draws).tracked("snapshots", FIGURES[0], marks)
     for row in rows:
         row["paper_rate"], row["paper_right"] = SNAPSHOTS[row["method"]][SNAPSHOT_ROUNDS.index(row["rounds"])]
     return rows
@@ -579,8 +580,9 @@ def _timings(draws: list[Draw], settings: list[Setting], run: Run) -> list[Row]:
     Those of Figure 2 are timed as printed as well.
     """
     of_figures = [setting for figure in FIGURES for setting in figure[:2]]
+    runs = _Runs(run, draws)
     return [
-        *_rows(run, "time", lazy_timing_cell, draws, settings, 1, what="lazy"),
-        *_rows(run, "time as printed", timing_cell, draws, settings, 1, what="as printed"),
-        *_rows(run, "time as printed", timing_cell, draws, of_figures, 1, what="figure 2"),
+        *runs.rows("time", lazy_timing_cell, settings, what="lazy"),
+        *runs.rows("time as printed", timing_cell, settings, what="as printed"),
+        *runs.rows("time as printed", timing_cell, of_figures, what="figure 2"),
     ]
