@@ -104,12 +104,7 @@ def _short(value: Any) -> str:
 
 @command(MODELS)
 def predict(
-    model: Location,
-    inputs: list[str] | None = None,
-    *,
-    margins: bool = False,
-    proba: bool = False,
-    given: ReadingFlags,
+    model: Location, inputs: list[str] | None = None, *, margins: bool = False, proba: bool = False, given: ReadingFlags
 ) -> None:
     """Predict the classes of new text: one line of output for each line, or document id and prediction for files.
 

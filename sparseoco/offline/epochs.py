@@ -330,6 +330,7 @@ class SampledEpochs:
 DRAWS_PART = 2**32  # part number of the draws; larger than the number of parts of caos-erm
 
 
+@dataclass(eq=False, repr=False)
 class Draws:
     """The blocks of configurations with the same draws, and their probabilities.
 
@@ -342,10 +343,15 @@ class Draws:
         Expected number of nonzeros of a drawn block.
     """
 
-    def __init__(
-        self, problem: EpochProblem, data: ColumnMajor, seed: int, weights: Floats, release: Callable[[], None]
-    ) -> None:
-        """As `Coordinates`; rows of weight 0 are not in F."""
+    problem: EpochProblem
+    data: ColumnMajor
+    seed: int
+    weights: Floats
+    """Rows of weight 0 are not in F."""
+    release: Callable[[], None]
+
+    def __post_init__(self) -> None:
+        problem, data, weights, release = self.problem, self.data, self.weights, self.release
         configuration, loss = problem.configurations[0], problem.loss
         n, batch = data.n_features, min(int(configuration["batch"]), data.n_features)
         norms, L, self.scale = np.zeros(data.n_rows), np.zeros(n), np.ones(n)
@@ -356,11 +362,11 @@ class Draws:
         sizes = np.abs(data.labels) if problem.positive[0] < 0 else np.ones(data.n_rows)
         bounds = weights * slope_bounds(loss, norms, sizes, configuration["R"])
         full_passes.for_features(data, release, coordinate_bounds, data, bounds, L)
-        order = epoch_rows(seed, 0, configuration["partition"] == "random", n, 0, n, -1, 1)
+        order = epoch_rows(self.seed, 0, configuration["partition"] == "random", n, 0, n, -1, 1)
         block = block_weights(L[order], self.scale[order], batch)
         if configuration["sample"] == "uniform":
             block = (block > 0.0).astype(np.float64)
-        self._seed, self._all_nonzeros, self._cumulative = seed, int(data.indptr[-1]), np.cumsum(block)
+        self._all_nonzeros, self._cumulative = int(data.indptr[-1]), np.cumsum(block)
         self._rounds = configuration["rounds"]
         total = self._cumulative[-1]
         self.sampling = coordinate.Sampling(L, block / total if total > 0.0 else block, order, batch)
@@ -381,7 +387,7 @@ class Draws:
 
     def draw(self, epoch: int, first: int, count: int) -> NDArray[np.int64]:
         """The blocks of rounds first, first + 1, … of an epoch."""
-        return np.asarray(draw(self._cumulative, self._seed, epoch, DRAWS_PART, first, count))
+        return np.asarray(draw(self._cumulative, self.seed, epoch, DRAWS_PART, first, count))
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -295,10 +295,9 @@ def row_weights(rows: RowBatch) -> Floats:
     return np.ones(len(rows.labels)) if rows.weights is None else np.asarray(rows.weights, np.float64)
 
 
-def respond(
-    request: PassRequest, z: Floats, labels: Floats, weights: Floats, loss_sum: Floats, exact_sum: Floats
-) -> Floats:
-    """(rows, columns): the slopes of rows at the margins z, times their weights; losses are added to the sums."""
+def respond(request: PassRequest, z: Floats, labels: Floats, weights: Floats, total: Partial) -> Floats:
+    """(rows, columns): the slopes of rows at the margins z, times their weights; losses are added to `total`."""
+    loss_sum, exact_sum, _ = total
     slopes, positive = np.empty_like(z), np.array(request.positive, np.int64)
     if request.width:
         RESPOND_SMOOTHED(z, labels, weights, positive, np.array(request.width), slopes, loss_sum, exact_sum)
@@ -353,7 +352,7 @@ class SpanRows(NamedTuple):
         for rows in self.chunks(*bounds):
             z, labels = np.empty((len(rows.labels), columns)), np.asarray(rows.labels, np.float64)
             MARGINS(*rows[:3], weights, z)
-            slopes.append(respond(request, z, labels, row_weights(rows), *total[:2]))
+            slopes.append(respond(request, z, labels, row_weights(rows), total))
             ACCUMULATE(*rows[:3], slopes[-1], total.gradient)
         return total, np.concatenate(slopes)
 
@@ -474,16 +473,16 @@ class InterceptPasses(LocalPasses):
         columns = range(z.shape[1])
         intercepts = np.array([self._best_intercept(z[:, c : c + 1], request.columns(c, c + 1)) for c in columns])
         total = Partial(np.zeros(len(columns)), np.zeros(len(columns)), np.zeros(weights.shape))
-        slopes = respond(request, z + intercepts, self._batch.labels, self._weights, *total[:2])
+        slopes = respond(request, z + intercepts, self._batch.labels, self._weights, total)
         ACCUMULATE(*self._batch[:3], slopes, total.gradient)
         return PassResult(*total, (slopes,), intercepts)
 
     def _best_intercept(self, z: Floats, request: PassRequest) -> float:
         """The root of Σ_j ω_j·ℓ'(z_j + b, y_j), which increases with b."""
-        sums = np.zeros(1), np.zeros(1)
+        sums = Partial(np.zeros(1), np.zeros(1), np.zeros((0, 1)))
 
         def total(b: float) -> float:
-            return float(respond(request, z + b, self._batch.labels, self._weights, *sums).sum())
+            return float(respond(request, z + b, self._batch.labels, self._weights, sums).sum())
 
         low, high = -1.0, 1.0
         while total(low) > 0.0 and low > -FARTHEST:

@@ -11,7 +11,7 @@ from sparseoco.core.logs import ProgressCallback, no_progress
 from sparseoco.pipeline.evaluation import Batches, evaluate_model
 from sparseoco.report.results import read_evaluation
 from sparseoco.storage.locations import Location
-from sparseoco.text.documents import CountedDocuments, Documents
+from sparseoco.text.readers import Inputs
 from sparseoco.training.models import Model
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -82,9 +82,7 @@ class Explainer:
         self.model, self.terms, self.of = model, terms, of
         self._several = model.is_multilabel
 
-    def explain(
-        self, texts: Sequence[str] | Documents | CountedDocuments, ids: Sequence[str] | None = None
-    ) -> Iterator[Explanation]:
+    def explain(self, texts: Inputs, ids: Sequence[str] | None = None) -> Iterator[Explanation]:
         """An explanation of each text, in order."""
         model = self.model
         values = model.values(texts)

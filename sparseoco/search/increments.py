@@ -273,7 +273,7 @@ class IncrementChain:
     def _states(self) -> dict[tuple[int, str], Checkpoint]:
         """The states at the ends of increments, by version and configuration."""
         versions = {digest: version for version, digest in enumerate(self._digests, 1)}
-        found = furthest_checkpoints(self.checkpoints, versions, DamagedError)
+        found = furthest_checkpoints(self.checkpoints, versions, strict=True)
         return {
             (versions[setting], name): state
             for (setting, name), state in found.items()

@@ -332,9 +332,7 @@ def read_final(block: Block, store: Store, state: Location) -> FinalState:
     return FinalState(*problem.split(weights), None, rows)
 
 
-def write_block(
-    site: Site, block: Block, model: Location, rules: dict[str, Any], state: Location | None = None
-) -> None:
+def write_block(site: Site, block: Block, model: Location, rules: dict[str, Any], state: Location | None) -> None:
     """Commit the model of a block of one configuration, trained here or in the folder `state`: a task.
 
     The model of parts has the probabilities of `rules` or of the loss: no part predicts enough rows for a calibration.

@@ -167,7 +167,7 @@ def describe_choice(metrics: Sequence[dict[str, Any]], options: SearchOptions, s
     leader = candidates(metrics, metric)[0]
     row = next(row for row in metrics if row["configuration"] == best.configuration)
     unfinished = {row["configuration"] for row in metrics if row["status"] == "unfinished"}
-    reference = baseline_value(metrics, leader, metric, store, options.positive_class)
+    reference = baseline_value(metrics, leader, store, options)
     least = leader.cost + leader.standard_error
     sign = -1 if METRICS[metric].greater_is_better else 1
     beaten = reference is None or least < sign * reference
@@ -215,12 +215,10 @@ def describe_choice(metrics: Sequence[dict[str, Any]], options: SearchOptions, s
     }
 
 
-def baseline_value(
-    metrics: Sequence[dict[str, Any]], leader: Candidate, metric: str, store: Store, positive: str | None
-) -> float | None:
+def baseline_value(metrics: Sequence[Row], leader: Candidate, store: Store, options: SearchOptions) -> float | None:
     """The metric of always predicting the largest class, no label or the mean of numbers; None if it is not known."""
     rows = [row for row in metrics if (row["configuration"], row["epoch"]) == (leader.configuration, leader.epoch)]
-    labels = store.manifest.labels
+    metric, labels = options.selection_metric, store.manifest.labels
     if labels.kind == "numbers":
         # R² = 1 − (rmse / rmse of the mean)².
         pairs = [(row["held_out_rmse"], row["held_out_r2"]) for row in rows if row.get("held_out_r2") is not None]
@@ -234,7 +232,7 @@ def baseline_value(
     if labels.kind == "multi":
         return {"roc_auc": 0.5, "f1_macro": 0.0, "f1_micro": 0.0, "f1_weighted": 0.0}.get(metric)
     counts = [entry.rows for entry in labels.classes]
-    return baseline(metric, counts, positive_class(labels.classes, positive))
+    return baseline(metric, counts, positive_class(labels.classes, options.positive_class))
 
 
 # ----------------------------------------------------------------------------------------------------------------------

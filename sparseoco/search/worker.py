@@ -276,14 +276,12 @@ def has_checkpoint(folder: Location, block: Block, position: StreamPosition) -> 
     return reached_position(folder, block) == position and _learner_path(_path(folder, block), position).exists()
 
 
-def find_checkpoints(
-    folder: Location, settings: Iterable[str], ignore: type[StorageError] = StorageError
-) -> Iterator[Checkpoint]:
-    """The checkpoints of blocks under settings, given by digest; files that raise `ignore` are skipped.
+def find_checkpoints(folder: Location, settings: Iterable[str], *, strict: bool = False) -> Iterator[Checkpoint]:
+    """The checkpoints of blocks under settings, given by digest; files that cannot be read are skipped.
 
-    By default these are all that cannot be read; with `DamagedError`, a file that cannot be read now raises.
+    If it is `strict`, only corrupt ones are: a file that cannot be read now raises `StorageError`.
     """
-    digests = set(settings)
+    digests, ignore = set(settings), DamagedError if strict else StorageError
     for path in sorted(folder.glob("*.json")):
         if path.name.partition("-")[0] in digests:
             try:
@@ -296,11 +294,13 @@ def find_checkpoints(
                 yield found
 
 
-def furthest_checkpoints(
-    folder: Location, settings: Iterable[str], ignore: type[StorageError] = StorageError
-) -> dict[tuple[str, str], Checkpoint]:
+States = dict[tuple[str, str], Checkpoint]
+"""By the digest of a setting and the identity of a configuration."""
+
+
+def furthest_checkpoints(folder: Location, settings: Iterable[str], *, strict: bool = False) -> States:
     """By (digest of the setting, configuration), its furthest checkpoint; see `find_checkpoints`."""
-    found = sorted(find_checkpoints(folder, settings, ignore), key=lambda one: (one.position, one.block.digest))
+    found = sorted(find_checkpoints(folder, settings, strict=strict), key=lambda one: (one.position, one.block.digest))
     return {(one.block.setting.digest, name): one for one in found for name in one.block.identities}
 
 
@@ -377,7 +377,7 @@ def learner_after(folder: Location, setting: str, version: int, names: Sequence[
     cannot be read now; then it is left unchanged.
     """
     end = StreamPosition(1, increment_store(store.folder, version).n_rows)
-    for found in find_checkpoints(folder, [setting], DamagedError):
+    for found in find_checkpoints(folder, [setting], strict=True):
         own = found.block.identities
         if found.position != end or not set(names) <= set(own):
             continue

@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from sparseoco.kernels.epoch import draw
-from sparseoco.offline.epochs import Blocks, EpochProblem, fit_epochs, play_rounds, row_sizes
+from sparseoco.offline.epochs import Blocks, EpochProblem, Rounds, fit_epochs, play_rounds, row_sizes
 from sparseoco.offline.passes import LocalPasses, SpanRows
 from tests.learners.streams import Stream, streams
 from tests.offline.oracles import algorithm_4, caos_erm, uniform
@@ -111,8 +111,8 @@ def test_any_cut_of_the_rounds(way: dict[str, Any], cuts: list[int], batch: int)
     share = share._replace(rounds=300)
     gradient = totals.gradient if way.get("estimate") == "corrected" else None
     whole = configured.sampled()
-    run = (passes.source, np.arange(X.shape[0]), slopes.__getitem__, gradient, blocks, share, 3, 2)
-    assert play_rounds(whole, *run).rounds == 300
+    rounds = Rounds(passes.source, np.arange(X.shape[0]), slopes.__getitem__, gradient, blocks, 3, 2)
+    assert play_rounds(whole, rounds, share).rounds == 300
 
     pieces = configured.sampled()
     pieces.start_run(gradient)

@@ -398,7 +398,7 @@ def test_the_strongest_features_are_kept(tmp_path: Path, classes: int) -> None:
 
     def weights(at_most: int | None) -> dict[tuple[int, str], float]:
         rules = {} if at_most is None else {"at_most": at_most}
-        write_block(site(store, tmp_path), block, tmp_path / "model", rules)
+        write_block(site(store, tmp_path), block, tmp_path / "model", rules, None)
         model = Model(tmp_path / "model")
         assert at_most is None or model.feature_ids.size <= at_most
         pruned = model.feature_ids.size == at_most

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from distributed import Client
 
-from sparseoco.core.errors import DamagedError, SparseocoError, StorageError
+from sparseoco.core.errors import SparseocoError, StorageError
 from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.kernels.order import epoch_rows
 from sparseoco.pipeline import steps
@@ -473,7 +473,7 @@ def test_a_state_that_cannot_be_read_now_is_learned_again(kept: tuple[Path, Bloc
     path.mkdir()
     assert load_checkpoint(folder, block, StreamPosition(1, 200)) is None
     with pytest.raises(StorageError):
-        furthest_checkpoints(folder, [block.setting.digest], DamagedError)
+        furthest_checkpoints(folder, [block.setting.digest], strict=True)
 
 
 @pytest.mark.fault(52)

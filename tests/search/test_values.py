@@ -183,7 +183,7 @@ def options(**changes: Any) -> SearchOptions:
 
 def train(shared: Path, folder: Path, **changes: Any) -> Model:
     opened, chosen = Store.open(shared), options(**changes)
-    write_block(site(opened, folder), block_of(chosen, opened), folder / "model", {})
+    write_block(site(opened, folder), block_of(chosen, opened), folder / "model", {}, None)
     return Model(folder / "model")
 
 

@@ -297,12 +297,7 @@ SGFT: Final = runs.Paper(
 
 
 def _reproduce(
-    paper: runs.Paper,
-    data: Path,
-    out: Path,
-    *,
-    passes: int | None = None,
-    progress: ProgressCallback = no_progress,
+    paper: runs.Paper, data: Path, out: Path, *, passes: int | None = None, progress: ProgressCallback = no_progress
 ) -> Path:
     """Run the tables of a paper, III to V and Figure 2 of 2012, or 3 and 4 of 2011.
 
