@@ -432,6 +432,12 @@ def ladder_timings(draws: list[Draw], chosen: Steps, run: Run) -> list[Row]:
     return _Runs(run, draws).rows("time of every K", timing_cell, settings, what="ladder")
 
 
+def mean_ladder(timings: list[Row], lam: float) -> dict[str, float]:
+    """Mean seconds by method, CL-FOBOS first."""
+    rows = mean_rows(select(timings, what="ladder", lam=lam), ("method",), ("seconds",))
+    return {row["method"]: row["seconds"] for row in rows}
+
+
 def equal_time_runs(draws: list[Draw], chosen: Steps, timings: list[Row], run: Run) -> list[Row]:
     """A row of each λ of Figure 2, data set and method; none of a λ where no K takes as long as CL-FOBOS.
 
@@ -439,8 +445,7 @@ def equal_time_runs(draws: list[Draw], chosen: Steps, timings: list[Row], run: R
     """
     rows: list[Row] = []
     for lam in (figure.lam for figure in FIGURES):
-        ladder = mean_rows(select(timings, what="ladder", lam=lam), ("method",), ("seconds",))  # CL-FOBOS first
-        own, *times = column(ladder, "seconds")
+        own, *times = mean_ladder(timings, lam).values()
         K = matching_period({100 * 2**k: seconds for k, seconds in enumerate(times)}, own, draws[0].rounds)
         if K is None:
             continue
