@@ -192,9 +192,7 @@ class Columns(ColumnBlock):
         yield "error_count", self.error_count
         yield "diverged", self.diverged
 
-    def start_from(
-        self, weights: np.ndarray, columns: np.ndarray, rows: int, intercepts: np.ndarray | None = None
-    ) -> None:
+    def start_from(self, weights: np.ndarray, columns: np.ndarray, rows: int, intercepts: np.ndarray | None) -> None:
         """Turn this new block into one after `rows` rounds whose weights are these columns of `weights`.
 
         `intercepts` (columns,), if given, are the intercepts.

@@ -575,7 +575,8 @@ class Learner:
 
     def _chunks(self, indptr: Any, indices: Any, values: Any) -> Iterator[tuple[int, int, Rows]]:
         """Runs of rows, as `row_chunks`."""
-        return validation.row_chunks(indptr, indices, values, self.dtype, self.n_features if self.intercept else None)
+        feature = self.n_features if self.intercept else None
+        return validation.row_chunks(Rows(indptr, indices, values), self.dtype, feature)
 
     def _columns(self, members: np.ndarray) -> np.ndarray:
         return (members[:, None] * self.n_outputs + np.arange(self.n_outputs)).ravel()

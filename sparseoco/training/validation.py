@@ -24,24 +24,20 @@ from sparseoco.training.stream import CHUNK_ROWS
 CHUNK = 1 << 18  # nonzeros whose counts are cast to the columns' dtype at a time: a few percent of a cache
 
 
-def row_chunks(
-    indptr: Any, indices: Any, values: Any, dtype: np.dtype[Any], intercept: int | None = None
-) -> Iterator[tuple[int, int, Rows]]:
-    """Runs of the rows of CSR arrays with at most `CHUNK` nonzeros, or one row: (first, stop, rows).
+def row_chunks(rows: Rows, dtype: np.dtype[Any], intercept: int | None) -> Iterator[tuple[int, int, Rows]]:
+    """Runs of rows, of any types, with at most `CHUNK` nonzeros, or one row: (first, stop, rows).
 
     With `intercept`, every row has the value 1 at this index too.
     """
-    indptr = np.asarray(indptr, np.int64)
+    indptr = np.asarray(rows.indptr, np.int64)
     start, last = 0, len(indptr) - 1
     while start < last:
         stop = int(np.searchsorted(indptr, indptr[start] + CHUNK, side="right")) - 1
         stop = min(max(stop, start + 1), last)
         entries = slice(int(indptr[start]), int(indptr[stop]))
-        part = np.ascontiguousarray(indices[entries]), np.ascontiguousarray(values[entries], dtype)
-        rows = Rows(indptr[start : stop + 1], *part)
-        if intercept is not None:
-            rows = Rows(*with_intercept(rows, intercept))
-        yield start, stop, rows
+        values = np.ascontiguousarray(rows.values[entries], dtype)
+        part = Rows(indptr[start : stop + 1], np.ascontiguousarray(rows.indices[entries]), values)
+        yield start, stop, part if intercept is None else Rows(*with_intercept(part, intercept))
         start = stop
 
 
