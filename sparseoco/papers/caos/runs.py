@@ -239,20 +239,30 @@ def played_cell(documents: Documents, method: Method, seed: int, runs: int = RUN
     return _cell("played", partial(_play, documents, method, seed, runs), documents, **key)
 
 
+class _Play(NamedTuple):
+    """What is played: the problem, the state of its columns, passes over the documents, and their mini-batches."""
+
+    problem: EpochProblem
+    columns: EpochColumns
+    passes: LocalPasses
+    blocks: Blocks
+
+
 def _play(documents: Documents, method: Method, seed: int, runs: int) -> Any:
     before = time.thread_time()
     grid = [{"alpha": alpha, "R": R, **method.parameters} for alpha in ALPHAS for R in PLAYED_RADII]
     problem = EpochProblem.of(method.algorithm, "logistic", "l1", grid, 2, documents.rows.shape[1])
-    columns, passes = problem.sampled(), LocalPasses.of(documents.rows, documents.labels)
+    passes = LocalPasses.of(documents.rows, documents.labels)
     size = documents.rows.shape[0]
     blocks = Blocks.of(row_sizes(SpanRows(passes.source), 0, size), problem.configurations[0])
+    play = _Play(problem, problem.sampled(), passes, blocks)
     cuts = np.arange(runs + 1) * size // runs
     choose = np.random.Generator(np.random.PCG64([seed, size]))
     total, sums = np.zeros(len(grid)), []
     for epoch in range(1, EPOCH_MARKS[-1] + 1):
         drawn = draw(np.cumsum(blocks.weights), seed, epoch, 0, 0, size)
         rounds = choose.integers(cuts[:-1], cuts[1:])
-        objectives = _objectives_in(rounds, problem, columns, passes, blocks, drawn)
+        objectives = _objectives_in(play, rounds, drawn)
         total += (np.diff(cuts)[:, None] * objectives).sum(axis=0)
         if epoch in EPOCH_MARKS:
             sums.append(total.tolist())
@@ -271,16 +281,10 @@ def _play(documents: Documents, method: Method, seed: int, runs: int) -> Any:
     return {"rows": marks, "seconds": seconds}
 
 
-def _objectives_in(
-    rounds: NDArray[np.int64],
-    problem: EpochProblem,
-    columns: EpochColumns,
-    passes: LocalPasses,
-    blocks: Blocks,
-    drawn: NDArray[np.int64],
-) -> Floats:
+def _objectives_in(play: _Play, rounds: NDArray[np.int64], drawn: NDArray[np.int64]) -> Floats:
     """H of the iterates in these rounds, (rounds, configurations), of an epoch of the examples `drawn`, which is
     played."""
+    problem, columns, passes, blocks = play
     anchor = passes.totals(columns.weights(), problem.pass_request)
     slopes = passes.slopes(anchor)
     corrected = problem.configurations[0]["estimate"] == "corrected"

@@ -421,9 +421,7 @@ def run_data_set(run: Run, paper: Paper, protocol: Protocol, source: DocumentSou
     return records
 
 
-def _features(
-    run: Run, trials: Sequence[Trial], parts: dict[str, list[dict[str, Any]]], folds: Sequence[Row]
-) -> Records:
+def _features(run: Run, trials: Sequence[Trial], parts: Mapping[str, list[Row]], folds: Sequence[Row]) -> Records:
     """Table V of one fold, and Figure 2 of all."""
     by_name = {trial.method.name: trial for trial in trials}
     ours, theirs = (by_name[name] for name in PAIR)
