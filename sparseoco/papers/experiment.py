@@ -16,7 +16,7 @@ from sparseoco.core.errors import DamagedError, InputError
 from sparseoco.core.logs import ProgressCallback, no_progress
 from sparseoco.papers.claims import FIRST, Finding, format_comparison, format_mean, judge, ordered_claims, overall
 from sparseoco.papers.rows import Records, Row, mean_rows, select
-from sparseoco.papers.sources import Documents, DocumentSource, load_documents
+from sparseoco.papers.sources import Documents, DocumentSource, Files, load_documents
 from sparseoco.report.charts import COLOURS, MARKERS, Series, line
 from sparseoco.report.svg import render_page
 from sparseoco.storage.commit import commit_bytes, commit_json, digest_file, digest_value, read_json
@@ -65,9 +65,7 @@ class Run(NamedTuple):
         results = iter(self.cells(step, [cell for own in cells.values() for cell in own]))
         return {key: list(islice(results, len(own))) for key, own in cells.items()}
 
-    def documents(
-        self, sources: Sequence[DocumentSource], files: Mapping[str, Path]
-    ) -> Iterator[tuple[DocumentSource, Documents]]:
+    def documents(self, sources: Sequence[DocumentSource], files: Files) -> Iterator[tuple[DocumentSource, Documents]]:
         """Each set of documents; their stores are in OUT/stores."""
         for done, source in enumerate(sources, start=1):
             documents = load_documents(source, files, self.out / "stores")
@@ -172,9 +170,7 @@ class Experiment(NamedTuple):
     schemas: Mapping[str, pa.Schema]
     page: Callable[[Records, dict[str, Any]], str]
 
-    def run(
-        self, run: Run, compute: Callable[[Run], Records], inputs: Mapping[str, Any], files: Mapping[str, Path]
-    ) -> Path:
+    def run(self, run: Run, compute: Callable[[Run], Records], inputs: Mapping[str, Any], files: Files) -> Path:
         """Compute the tables, and write each, inputs.json and NAME.html.
 
         Results of cells stay in OUT/cells, so an interrupted run resumes. Returns the path of the page.

@@ -56,6 +56,8 @@ class DocumentSource(NamedTuple):
         return self.name == f"{self.paper}-text"
 
 
+Files = Mapping[str, Path]
+"""The input files by name."""
 _FILE: Final = read_toml(Path(__file__).with_name("sources.toml"))
 DOMAINS: Final = tuple(_FILE["domains"])
 """Domains of the Multi-Domain Sentiment data."""
@@ -152,7 +154,7 @@ class Documents(NamedTuple):
     digest: str
 
 
-def load_documents(source: DocumentSource, files: Mapping[str, Path], work: Path) -> Documents:
+def load_documents(source: DocumentSource, files: Files, work: Path) -> Documents:
     """A set of documents; stores go to `work`, one per file and options.
 
     Raises `InputError` if a file is invalid, or reviews have other than two classes.

@@ -65,9 +65,7 @@ class Measures(NamedTuple):
 
     records: Records
 
-    def by_lam(
-        self, name: str = "seconds", what: str = "", lams: Sequence[float] = tuple(runs.PUBLISHED)
-    ) -> Iterator[Place]:
+    def by_lam(self, name: str = "seconds", what: str = "", lams: Sequence[float] = runs.LAMS) -> Iterator[Place]:
         """A column of the runs, or the seconds of `what` is timed, by method for each λ."""
         for lam in lams:
             rows = select(self.records["timings"], what=what, lam=lam) if what else _runs(self.records, lam)

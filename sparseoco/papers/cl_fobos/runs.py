@@ -104,6 +104,7 @@ FIGURES: Final = (
 _PRINTED = read_toml(Path(__file__).with_name("published.toml"))
 PUBLISHED: Final = {table["lam"]: tuple(Printed(*row) for row in table["rows"]) for table in _PRINTED["tables"]}
 """Tables 1 to 6 by λ, rows in the order of `METHODS`."""
+LAMS: Final = tuple(PUBLISHED)
 SNAPSHOT_ROUNDS: Final[list[int]] = _PRINTED["snapshots"].pop("rounds")
 SNAPSHOTS: Final[dict[str, list[tuple[float, int]]]] = _PRINTED["snapshots"]
 """Table 7 by method: rate and number of right predictions after each of `SNAPSHOT_ROUNDS`."""
@@ -231,9 +232,7 @@ class Draw(NamedTuple):
         return Learner(settings[0].method.algorithm, grid=grid, n_features=self.features.shape[1], **options)
 
 
-def search_cell(
-    draw: Draw, method: FobosMethod, lams: Sequence[float] = tuple(PUBLISHED), steps: Sequence[float] = STEPS
-) -> Cell:
+def search_cell(draw: Draw, method: FobosMethod, lams: Sequence[float] = LAMS, steps: Sequence[float] = STEPS) -> Cell:
     """R̄(T) of every λ and step, None if it diverged, and seconds."""
 
     def run() -> Any:
