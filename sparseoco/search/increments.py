@@ -1,7 +1,7 @@
 """Increments of a store, learned in order by every configuration of a grid, and their results."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
@@ -51,6 +51,17 @@ class IncrementResults(NamedTuple):
     plan: str
     settings: Sequence[str]
     rows: Mapping[tuple[int, str], Row]
+
+    def extended(
+        self, plan: str, settings: Sequence[str], configurations: Iterable[str], find: Callable[[int, str], Row | None]
+    ) -> "IncrementResults":
+        """The results of these increments and configurations; `find` gives those that are missing here."""
+        rows: dict[tuple[int, str], Row] = {}
+        for key in product(range(1, len(settings) + 1), configurations):
+            row = self.rows.get(key) or find(*key)
+            if row is not None:
+                rows[key] = {k: v for k, v in row.items() if k in KEPT_METRICS or k.startswith("progressive_")}
+        return IncrementResults(plan, settings, rows)
 
     def write(self, folder: Location) -> None:
         """Commit the file. Raises `StorageError`."""
@@ -233,12 +244,8 @@ class IncrementChain:
 
     def keep_results(self) -> None:
         """Commit the results of all increments to one file, and remove the cells, after all are learned."""
-        rows: dict[tuple[int, str], Row] = {}
-        for key in product(range(1, len(self._digests) + 1), self._configurations):
-            row = self._metrics(*key)
-            if row is not None:
-                rows[key] = {k: v for k, v in row.items() if k in KEPT_METRICS or k.startswith("progressive_")}
-        self._results = IncrementResults(self._plan(len(self._digests)), self._digests, rows)
+        plan = self._plan(len(self._digests))
+        self._results = self._results.extended(plan, self._digests, self._configurations, self._metrics)
         self._results.write(self.folder)
         for path in list(self._runner.folders.cells.glob("*.json")):
             remove_file(path)
