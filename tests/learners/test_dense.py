@@ -101,7 +101,7 @@ def test_starts_from_weights_in_its_set(name: str) -> None:
 @pytest.mark.parametrize("n", [2, 3, 8])
 def test_directions_are_uniform(n: int, flat: bool) -> None:
     """E[v] = 0 and m·E[vvᵀ] is the identity (of the plane): what makes a bandit's gradients right on average."""
-    T = 8_000
+    T = 4_000
     V = np.zeros((T, n))
     for t in range(T):
         DIRECTION(5, t, 0, flat, V[t])

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from tests.oracles.ftrl import share_of_l1, split_mix_64
+from tests.oracles.losses import SLOPES
 from tests.oracles.weights import weight_of
 
 STREAM, PART = 4, 2**32
@@ -67,19 +68,18 @@ def chances_of(
     return blocks, p / p.sum()
 
 
-def margin(z: float, y: float, loss: str) -> float:
-    """z, or the kink yz = 1 of a hinge where only rounding separates them.
+def margins(z: np.ndarray, y: np.ndarray, loss: str) -> np.ndarray:
+    """z, or the kinks yz = 1 of a hinge where only rounding separates them.
 
     Exact arithmetic has many margins there (weights at ±R, or moved by gradients in the ratio of two counts), and the
     subgradient is 0 only there.
     """
-    return float(y) if loss in ("hinge", "squared_hinge") and abs(1 - y * z) < 1e-12 else z
+    return np.where(np.abs(1 - y * z) < 1e-12, y, z) if loss in ("hinge", "squared_hinge") else z
 
 
 def cao_rcd(
     A: np.ndarray,
     y: np.ndarray,
-    slope: Callable[[float, float], float],
     *,
     loss: str,
     R: float,
@@ -101,7 +101,8 @@ def cao_rcd(
     `played` receives every x_t; the gradient of row j is multiplied by 1 + `perturbation`·cos j, so that sums that are
     0 but for rounding are not 0.
     """
-    n = A.shape[1]
+    n, labels, weights = A.shape[1], y.astype(float), np.array([weight_of(b) for b in y])
+    weights = weights * (1.0 + perturbation * np.cos(np.arange(len(y))))
     box = ranges_of(A, y, R, scale)
     L = bounds_of(A, y, loss, box)
     order = permutation_of(n, seed) if partition == "random" else np.arange(n)
@@ -130,8 +131,7 @@ def cao_rcd(
             x_t = argmin(t, g_tilde)
             if played is not None:
                 played.append(x_t)
-            slopes = [slope(margin(z, b, loss), b) for z, b in zip(A @ x_t, y, strict=True)]
-            gradient = A.T @ (np.array(slopes) * (1.0 + perturbation * np.cos(np.arange(len(slopes)))))
+            gradient = A.T @ (weights * SLOPES[loss](margins(A @ x_t, labels, loss), labels))
             tied = (Delta == 0) & (np.abs(gradient - prediction) <= ROUNDING * L)
             gradient = np.where(tied, prediction, gradient)
             g = np.zeros(n)

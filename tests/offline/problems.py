@@ -118,8 +118,7 @@ def problem(loss: str, rows: int, features: int, seed: int) -> tuple[Any, np.nda
 
 
 def objective(loss: str, X: Any, y: np.ndarray, alpha: float, rho: float, w: np.ndarray) -> float:
-    losses = sum(VALUES[loss](z, t) for z, t in zip(X @ w, y, strict=True))
-    return float(losses + alpha * (rho * np.abs(w).sum() + (1 - rho) * (w @ w) / 2))
+    return float(VALUES[loss](X @ w, y).sum() + alpha * (rho * np.abs(w).sum() + (1 - rho) * (w @ w) / 2))
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -278,10 +277,11 @@ def minimum(
 
     def value(z: np.ndarray) -> tuple[float, np.ndarray]:
         w, l1 = z[:d] - z[d:], rho * np.tile(alpha, 2)
-        pairs = list(zip(X @ w, y, strict=True))
-        losses, slopes = (np.array([function(*pair) for pair in pairs]) for function in (VALUES[loss], SLOPES[loss]))
-        g = X.T @ (weights * slopes) + (1 - rho) * alpha * w
-        return (weights * losses).sum() + (1 - rho) * alpha @ w**2 / 2 + l1 @ z, np.concatenate([g, -g]) + l1
+        m = X @ w
+        g = X.T @ (weights * SLOPES[loss](m, y)) + (1 - rho) * alpha * w
+        return (weights * VALUES[loss](m, y)).sum() + (1 - rho) * alpha @ w**2 / 2 + l1 @ z, np.concatenate(
+            [g, -g]
+        ) + l1
 
     options = {"maxiter": 10_000, "maxfun": 100_000, "ftol": 1e-15, "gtol": 1e-9}
     bounds = [(0, bound) for bound in (R if isinstance(R, list) else [R] * d)] * 2

@@ -17,8 +17,6 @@ from sparseoco.offline.quasi_newton import QuasiNewton
 from tests.offline.problems import PENALTIES, SMOOTH, minimum, objective, problem
 from tests.support.errors import raises_code
 
-pytestmark = pytest.mark.formulas
-
 
 def problem_of(loss: str, alpha: float, penalty: str = "l1", rho: float = 0.5, box: float | None = None) -> Any:
     ratio = {"l1_ratio": rho} if penalty == "elastic_net" else {}

@@ -104,7 +104,7 @@ def test_regret_is_what_brute_force_says(
     A = rows_of(X, intercept=weighted)
     learned, y = A * (weights > 0)[:, None], labels_of(signs, weights)
     w = np.array([np.zeros(A.shape[1]), *ORACLES[name](learned, y, "logistic", **own)][:ROWS])
-    losses = weights * [VALUES["logistic"](x @ v, b) for x, v, b in zip(A, w, signs, strict=True)]
+    losses = weights * VALUES["logistic"](np.einsum("ti,ti->t", A, w), signs)
     h = np.ones(A.shape)
     if name == "stda":
         slopes = -weights * signs / (1 + np.exp(signs * np.einsum("ti,ti->t", A, w)))

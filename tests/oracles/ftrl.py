@@ -164,13 +164,10 @@ def optimistic_ftrl(rounds: Rounds, R: float, eta: float, predict_gradient: str)
     prediction = Predictions(predict_gradient, rounds.start)
 
     def update(g_tilde: np.ndarray) -> np.ndarray:
-        v = prediction.g_sum + g_tilde
-        low, high = np.full_like(v, -R), np.full_like(v, R)
-        for _ in range(64):
-            x = (low + high) / 2
-            rising = v * (R - x) * (R + x) + eta * 2 * x > 0  # the derivative times R² − x²
-            low, high = np.where(rising, low, x), np.where(rising, x, high)
-        return (low + high) / 2
+        v, x = prediction.g_sum + g_tilde, np.zeros_like(g_tilde)
+        for step in R * 0.5 ** np.arange(1, 64):
+            x = x - step * np.sign(v * (R - x) * (R + x) + eta * 2 * x)  # the derivative times R² − x²
+        return x
 
     for _, a, b in rounds.rows():
         prediction.add(a, rounds.gradient(update(prediction.of(a)), a, b))
