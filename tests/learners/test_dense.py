@@ -39,7 +39,7 @@ PARAMETERS = {
 def games(draw: st.DrawFn, name: str, loss: str, domain: str) -> tuple[np.ndarray, np.ndarray, list[dict[str, Any]]]:
     """Rows, targets and a grid with nothing left to be computed."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    rows, n = draw(st.integers(1, 25)), draw(st.integers(2, 4))
+    rows, n = draw(st.integers(1, 16)), draw(st.integers(2, 4))
     X = rng.normal(0, 1, (rows, n)) * (rng.random((rows, n)) < draw(st.sampled_from([0.4, 1.0])))
     if loss in PORTFOLIO_LOSSES:
         X = np.exp(0.2 * rng.normal(size=(rows, n)))

@@ -97,7 +97,7 @@ def last_row_of(oracle: Any, rows: int, weights: np.ndarray, parameters: dict[st
     """The one row that takes the recursion from nothing to these weights at that round, found by bisection; `touched`
     where they are 0."""
     low, high = np.full(weights.size, -1e6), np.full(weights.size, 1e6)
-    for _ in range(75):
+    for _ in range(60):
         middle = (low + high) / 2
         X = np.zeros((rows, weights.size))
         X[-1] = middle

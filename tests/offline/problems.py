@@ -58,7 +58,7 @@ def problems(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
     """Features in every row, in few and in none; rows without features; real values, and tenths or counts, with which
     gradients are often exactly 0 or equal, and margins, with R a power of two, exactly at the kink yz = 1."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    rows, features = draw(st.integers(1, 30)), draw(st.integers(1, 11))
+    rows, features = draw(st.integers(1, 20)), draw(st.integers(1, 11))
     A = rng.normal(0, 1, (rows, features)) * (rng.random((rows, features)) < rng.choice([0.0, 0.1, 0.5, 1.0], features))
     values = draw(st.sampled_from(["real", "tenths", "counts"]))
     if values != "real":
@@ -71,7 +71,7 @@ CONFIGURATIONS = st.fixed_dictionaries(
     {
         "R": st.sampled_from([0.0371, 0.31, 1.03, 0.1, 0.25, 1.0]),
         "alpha": st.sampled_from([0.0, 1.37e-3, 0.119, 1.03, 11.3, 0.1, 0.5, 1.0]),
-        "rounds": st.integers(1, 60),
+        "rounds": st.integers(1, 40),
         "batch": st.sampled_from([1, 1, 2, 3, 20]),
         "partition": st.sampled_from(["consecutive", "random"]),
         "predict_gradient": st.sampled_from(tuple(PREDICTIONS)),

@@ -214,7 +214,7 @@ def test_margins_stay_those_of_the_weights_within_an_epoch(
     """What a round sees is made of what the rounds before left: one long epoch is many short ones but for the draws."""
     A, y = problem
     assume(A.any())
-    configuration |= {"alpha": 0.119, "rounds": 400}
+    configuration |= {"alpha": 0.119, "rounds": 250}
     method = coordinates(A, y, configuration, penalty=penalty, seed=1)
     ratio = float(penalty == "l1")
     (x,) = cao_rcd(A, 2 * y - 1, loss="logistic", seed=1, epochs=1, l1_ratio=ratio, **configuration)
@@ -342,7 +342,7 @@ def test_units_of_features_do_not_matter_with_max_abs(
     configuration = parameters(
         alpha=0.0,
         R=0.31,
-        rounds=80,
+        rounds=40,
         batch=batch,
         predict_gradient=predict_gradient,
         sample="uniform" if batch > 1 else "lipschitz",

@@ -208,7 +208,7 @@ def test_a_finished_run_is_repeated_for_other_options_only(client: Client, store
 def test_weights_of_documents_in_a_large_store(client: Client, tmp_path: Path, loss: str) -> None:
     (tmp_path / "store").mkdir()
     store = with_columns(small_store(tmp_path / "plain", rows=80, features=12), tmp_path / "store")
-    run(client, store, tmp_path / "out", OptimumOptions(alphas=(1.0,), tol=1e-3, loss=loss))
+    run(client, store, tmp_path / "out", OptimumOptions(alphas=(1.0,), tol=1e-2, loss=loss))
     (row,) = pq.read_table(tmp_path / "out" / "optimum.parquet").to_pylist()
     X, y = read_shards(store)[0], Store.open(store).labels()
     own = (np.arange(len(y)) % 4) / 2
