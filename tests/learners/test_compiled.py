@@ -26,7 +26,7 @@ from tests.learners.cases import BANDITS, HALF, ROWS, Case, Configuration, label
 
 GIVEN = 4
 """The round before which a weight is given."""
-SHARE = 7
+SHARE = 8
 """Rules of one kernel."""
 WIDE = {"cl-fobos": "float64", "rda": "float32"}
 """Learners that are compiled for other numbers of columns, with weights of this type."""
