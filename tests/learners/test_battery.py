@@ -132,9 +132,7 @@ def check(name: str, penalty: str, loss: str, data: st.DataObject) -> None:
     assert learner.progress.error_count.tolist() == wrong.sum(axis=1).tolist()
     last = wanted[-1, :features].reshape(features, len(grid), outputs)
     np.testing.assert_allclose(
-        learner.measure().penalty,
-        [own_penalty(penalty, entry, last[:, c]) for c, entry in enumerate(grid)],
-        atol=1e-9,
+        learner.measure().penalty, [own_penalty(penalty, entry, last[:, c]) for c, entry in enumerate(grid)], atol=1e-9
     )
 
 

@@ -22,11 +22,11 @@ from sparseoco.learners.contract import RowInfo, Rule, advance_clock, see_row
 from sparseoco.learners.losses import LOSSES
 from sparseoco.learners.penalties import PENALTIES
 from sparseoco.offline.epochs import fit_epochs
-from tests.learners.cases import BANDITS, HALF, ROWS, Case, Configuration, labels, rows
+from tests.learners.cases import BANDITS, HALF, PENALISED, ROWS, Case, Configuration, labels, rows
 
 GIVEN = 4
 """The round before which a weight is given."""
-SHARE = 8
+SHARE = 10
 """Rules of one kernel."""
 WIDE = {"cl-fobos": "float64", "rda": "float32"}
 """Learners that are compiled for other numbers of columns, with weights of this type."""
@@ -137,15 +137,15 @@ class Passed(NamedTuple):
 
 def forms(case: Case) -> list[list[Configuration]]:
     """Configurations that share compiled code."""
-    algorithm, found = ALGORITHMS[case.name], dict[Any, list[Configuration]]()
+    algorithm, found = ALGORITHMS[case.name].under(PENALTIES[case.penalty]), dict[Any, list[Configuration]]()
     for entry in case.grid:
         found.setdefault(algorithm.static_values(algorithm.configuration(entry)), []).append(entry)
     return list(found.values())
 
 
-def rule_of(name: str, loss: str, configuration: Configuration) -> Any:
-    algorithm = ALGORITHMS[name]
-    return algorithm.rule(LOSSES[loss], PENALTIES["l1"], algorithm.configuration(configuration))
+def rule_of(case: Case, entry: Configuration) -> Any:
+    algorithm, penalty = ALGORITHMS[case.name], PENALTIES[case.penalty]
+    return algorithm.rule(LOSSES[case.loss], penalty, algorithm.under(penalty).configuration(entry))
 
 
 def functions(rule: Any) -> set[str]:
@@ -159,25 +159,27 @@ def cases() -> Iterator[tuple[str, Streamed | Played | Passed]]:
     seen = set[str]()
     for name, (loss, kind) in LEARNED.items():
         case = Case(name, "l1", loss, kind)
-        seen |= functions(rule_of(name, loss, case.grid[0]))
+        seen |= functions(rule_of(case, case.grid[0]))
         yield name, Streamed(case, forms(case)[0])
     rules: dict[str, tuple[Rule, list[float]]] = {}
-    for name in algorithm_names("stream"):
-        algorithm = ALGORITHMS[name]
-        for loss, (entry, *_) in itertools.product(algorithm.loss_names, forms(Case(name, "l1", "hinge", "classes"))):
-            rule = rule_of(name, loss, entry)
-            if not functions(rule) <= seen:
-                seen |= functions(rule)
-                numbers = algorithm.numbers(algorithm.configuration(entry), rule.param_names)
-                rules[f"{name} {loss} {entry}"] = rule, numbers
+    for name, penalty in PENALISED:
+        algorithm = ALGORITHMS[name].under(PENALTIES[penalty])
+        for loss in algorithm.loss_names if penalty != "group" else ():
+            case = Case(name, penalty, loss, "classes")
+            for entry, *_ in forms(case):
+                rule = rule_of(case, entry)
+                if not functions(rule) <= seen:
+                    seen |= functions(rule)
+                    numbers = algorithm.numbers(algorithm.configuration(entry), rule.param_names)
+                    rules[f"{case} {entry}"] = rule, numbers
     for first in range(0, len(rules), SHARE):
         yield f"functions {first // SHARE}", Played(dict(itertools.islice(rules.items(), first, first + SHARE)))
     for name in algorithm_names("dense"):
-        for turn, grid in enumerate(forms(Case(name, "l1", "logistic", "classes"))):
-            if not functions(rule_of(name, "logistic", grid[0])) <= seen:
-                seen |= functions(rule_of(name, "logistic", grid[0]))
-                loss, kind = ("squared", "numbers") if name in BANDITS else ("logistic", "classes")
-                yield f"{name} {turn}", Streamed(Case(name, "l1", loss, kind), grid)
+        case = Case(name, "l1", *(("squared", "numbers") if name in BANDITS else ("logistic", "classes")))
+        for turn, grid in enumerate(forms(case)):
+            if not functions(rule_of(case, grid[0])) <= seen:
+                seen |= functions(rule_of(case, grid[0]))
+                yield f"{name} {turn}", Streamed(case, grid)
     group = Case("cl-fobos", "group", "softmax", "classes")
     yield str(group), Streamed(group, forms(group)[0])
     for name in WIDE:

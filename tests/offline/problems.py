@@ -35,22 +35,13 @@ def parameters(**given: Any) -> dict[str, Any]:
     return find_algorithm("cao-rcd").configuration(given)
 
 
-def coordinates(
-    A: Any,
-    y: np.ndarray,
-    *configurations: dict[str, Any],
-    loss: str = "logistic",
-    penalty: str = "l1",
-    positive: tuple[int, ...] = (1,),
-    seed: int = 0,
-    weights: np.ndarray | None = None,
-    intercept: bool = False,
-) -> Coordinates:
+def coordinates(A: Any, y: np.ndarray, *configurations: dict[str, Any], **it: Any) -> Coordinates:
     """cao-rcd on a matrix, dense or sparse, whose last column is the intercept's if there is one."""
-    definition = find_algorithm("cao-rcd").under(find_penalty(penalty))
-    columns = positive, A.shape[1] - intercept, intercept
-    problem = EpochProblem(definition, find_loss(loss), find_penalty(penalty), configurations, *columns)
-    return Coordinates(problem, column_major(sp.csr_matrix(A), y), seed, weights)
+    it = {"loss": "logistic", "penalty": "l1", "positive": (1,), "seed": 0, "weights": None, "intercept": False} | it
+    penalty, columns = find_penalty(it["penalty"]), (it["positive"], A.shape[1] - it["intercept"], it["intercept"])
+    definition = find_algorithm("cao-rcd").under(penalty)
+    problem = EpochProblem(definition, find_loss(it["loss"]), penalty, configurations, *columns)
+    return Coordinates(problem, column_major(sp.csr_matrix(A), y), it["seed"], it["weights"])
 
 
 @st.composite
@@ -145,32 +136,13 @@ def caos_erm_grid(parameters: dict[str, Any]) -> list[dict[str, Any]]:
     return [{"alpha": alpha, "R": R, **parameters} for alpha, R in ((1.0, 0.3), (5.0, 1.0))]
 
 
-def epoch_block(
-    store: Store,
-    name: str,
-    grid: list[dict[str, Any]],
-    *,
-    epochs: int,
-    fold: int = NO_FOLD,
-    loss: str = "logistic",
-    penalty: str = "l1",
-    class_weights: tuple[float, ...] | None = None,
-    intercept: bool = False,
-) -> Block:
-    setting = Setting(
-        manifest=store.manifest.digest,
-        loss=loss,
-        penalty=penalty,
-        dtype="float32",
-        fold=fold,
-        folds=4 if fold != NO_FOLD else 1,
-        epochs=epochs,
-        seed=5,
-        range_rows=1,
-        class_weights=class_weights,
-        intercept=intercept,
-    )
-    definition = find_algorithm(name).under(find_penalty(penalty))
+SETTING: dict[str, Any] = {"loss": "logistic", "penalty": "l1", "dtype": "float32", "seed": 5, "range_rows": 1}
+
+
+def epoch_block(store: Store, name: str, grid: list[dict[str, Any]], *, fold: int = NO_FOLD, **own: Any) -> Block:
+    folds = 4 if fold != NO_FOLD else 1
+    setting = Setting(manifest=store.manifest.digest, fold=fold, folds=folds, **SETTING | own)
+    definition = find_algorithm(name).under(find_penalty(setting.penalty))
     configurations = tuple(definition.configuration(entry) for entry in grid)
     return Block(setting=setting, algorithm=name, configurations=configurations)
 
@@ -263,13 +235,7 @@ def table(run: Path, name: str) -> list[dict[str, Any]]:
 
 
 def minimum(
-    X: Any,
-    y: np.ndarray,
-    alpha: np.ndarray,
-    R: Any,
-    weights: np.ndarray | float = 1.0,
-    loss: str = "logistic",
-    rho: float = 1.0,
+    X: Any, y: np.ndarray, alpha: np.ndarray, R: Any, weights: Any = 1.0, loss: str = "logistic", rho: float = 1.0
 ) -> float:
     """An upper bound of min Σ ω·ℓ(⟨x, w⟩, y) + Σ_i α_i(ρ|w_i| + (1 − ρ)w_i²/2), |w_i| ≤ R_i, by L-BFGS-B over
     w = u − v."""

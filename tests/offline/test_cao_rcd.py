@@ -12,14 +12,7 @@ from sparseoco.kernels.coordinate import TERMS, fill_basis
 from sparseoco.learners.cao_rcd import fill_series
 from sparseoco.learners.numerics import cube_roots
 from sparseoco.offline.epochs import fit_epochs
-from tests.offline.oracles import (
-    bounds_of,
-    cao_rcd,
-    chances_of,
-    permutation_of,
-    ranges_of,
-    stable_weights,
-)
+from tests.offline.oracles import bounds_of, cao_rcd, chances_of, permutation_of, ranges_of, stable_weights
 from tests.offline.problems import CONFIGURATIONS, coordinates, parameters, problems, random_problem
 from tests.oracles.stream import SLOPES, VALUES
 from tests.oracles.weights import labels_of, rows_of
@@ -103,33 +96,20 @@ ROWS_WITH_A_SUM_OF_0 = [
 ]
 
 
+PLAIN = {"partition": "consecutive", "predict_gradient": "none"}
+
+
 @pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
 @settings(max_examples=60, deadline=None)
 @example(
     problem=(np.array(ROWS_WITH_A_SUM_OF_0), np.array([1.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0])),
-    configuration={
-        "alpha": 0.0,
-        "rounds": 8,
-        "batch": 1,
-        "partition": "consecutive",
-        "predict_gradient": "none",
-        "sample": "lipschitz",
-        "scale": "max_abs",
-    },
+    configuration=PLAIN | {"alpha": 0.0, "rounds": 8, "batch": 1, "sample": "lipschitz", "scale": "max_abs"},
     R=0.1,
     seed=250502515651,
 )
 @example(
     problem=TIE,
-    configuration={
-        "alpha": 1.37e-3,
-        "rounds": 3,
-        "batch": 3,
-        "partition": "consecutive",
-        "predict_gradient": "none",
-        "sample": "uniform",
-        "scale": "none",
-    },
+    configuration=PLAIN | {"alpha": 1.37e-3, "rounds": 3, "batch": 3, "sample": "uniform", "scale": "none"},
     R=0.5,
     seed=255,
 )
@@ -266,13 +246,9 @@ def test_equal_bounds_make_equal_chances() -> None:
     """Where S_Π L_Π is the same for all blocks, drawing by it is drawing uniformly."""
     A = np.kron(np.eye(4), np.ones((3, 2)))  # every feature in three rows
     y = np.tile([0.0, 1.0], 6)
+    own = {"batch": 2, "rounds": 30, "R": 0.3, "alpha": 0.1}
     fits = [
-        fit_epochs(
-            sp.csr_matrix(A),
-            y,
-            algorithm="cao-rcd",
-            grid={"batch": 2, "sample": sample, "rounds": 30, "R": 0.3, "alpha": 0.1},
-        )
+        fit_epochs(sp.csr_matrix(A), y, algorithm="cao-rcd", grid=own | {"sample": sample})
         for sample in ("uniform", "lipschitz")
     ]
     np.testing.assert_array_equal(fits[0].weights, fits[1].weights)
@@ -339,15 +315,8 @@ def test_units_of_features_do_not_matter_with_max_abs(
     """Features multiplied by powers of two have the same margins, and weights divided by these powers, bit for bit."""
     A, y = problem
     powers = 2.0 ** np.random.default_rng(seed).integers(-8, 9, A.shape[1])
-    configuration = parameters(
-        alpha=0.0,
-        R=0.31,
-        rounds=40,
-        batch=batch,
-        predict_gradient=predict_gradient,
-        sample="uniform" if batch > 1 else "lipschitz",
-        scale="max_abs",
-    )
+    own = {"batch": batch, "predict_gradient": predict_gradient, "sample": "uniform" if batch > 1 else "lipschitz"}
+    configuration = parameters(alpha=0.0, R=0.31, rounds=40, scale="max_abs", **own)
     plain, scaled = (coordinates(matrix, y, configuration, loss=loss, seed=seed) for matrix in (A, A * powers))
     for _ in range(2):
         for method in (plain, scaled):

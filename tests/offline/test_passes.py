@@ -16,15 +16,7 @@ from sparseoco.offline import passes as passes_module
 from sparseoco.offline.cluster import passes as cluster_module
 from sparseoco.offline.cluster.epochs import SlopeFiles
 from sparseoco.offline.cluster.passes import ClusterPasses, RowsSource
-from sparseoco.offline.passes import (
-    FEWEST_LEAVES,
-    MOST_LEAVES,
-    Leaves,
-    LocalPasses,
-    PassRequest,
-    Shape,
-    Span,
-)
+from sparseoco.offline.passes import FEWEST_LEAVES, MOST_LEAVES, Leaves, LocalPasses, PassRequest, Shape, Span
 from sparseoco.store.shards import Store, read_shards, store_reference
 from tests.support.errors import raises_code
 from tests.support.stores import make_store

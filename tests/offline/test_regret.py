@@ -18,17 +18,7 @@ from sparseoco.pipeline import comparators, steps
 from sparseoco.storage.commit import commit_json, read_json
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.store.weighting import FeatureOptions
-from tests.offline.problems import (
-    CLUSTER,
-    FEATURES,
-    MARKS,
-    ROWS,
-    SEED,
-    files,
-    minimum,
-    table,
-    write_search,
-)
+from tests.offline.problems import CLUSTER, FEATURES, MARKS, ROWS, SEED, files, minimum, table, write_search
 from tests.oracles.stream import ORACLES, VALUES
 from tests.oracles.weights import labels_of, rows_of, unpenalised
 from tests.support.commands import call
@@ -89,12 +79,7 @@ DENSE = [
 @pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
 @pytest.mark.parametrize(("name", "number", "parameters"), DENSE, ids=[f"{n}-{k}" for n, k, _ in DENSE])
 def test_regret_is_what_brute_force_says(
-    name: str,
-    number: int,
-    parameters: dict[str, Any],
-    weighted: bool,
-    store: Path,
-    request: pytest.FixtureRequest,
+    name: str, number: int, parameters: dict[str, Any], weighted: bool, store: Path, request: pytest.FixtureRequest
 ) -> None:
     X, labels = the_stream(store)
     weights, own, signs = np.ones(ROWS), parameters, 2.0 * labels - 1

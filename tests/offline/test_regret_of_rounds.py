@@ -279,12 +279,7 @@ def comparators() -> dict[int, np.ndarray]:
 
 
 def quantities(
-    name: str,
-    parameters: dict[str, Any],
-    w: np.ndarray,
-    T: int,
-    x: np.ndarray,
-    weights: np.ndarray | None = None,
+    name: str, parameters: dict[str, Any], w: np.ndarray, T: int, x: np.ndarray, weights: np.ndarray | None = None
 ) -> dict[str, float]:
     """As `bounds.QUANTITIES` says, of the dense iterates w_1 … w_T; the slope of the loss taken as 1 in G.
 
