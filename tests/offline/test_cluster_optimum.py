@@ -302,7 +302,7 @@ def test_optima_of_weighted_counts_are_those_of_their_values(
     weighting = Weighting(tf="log", idf=True, norm="l2")
     (tmp_path / "values").mkdir()
     values = with_values(store, tmp_path / "values", weighting)
-    options = OptimumOptions(alphas=(2.0,), tol=1e-2)
+    options = OptimumOptions(alphas=(2.0,), tol=0.1)
     expected = solve("expected", options, values)
     out = solve(options=options.model_copy(update={"weighting": weighting}))
     np.testing.assert_array_equal(weights(out, 2.0), weights(expected, 2.0))
