@@ -183,7 +183,7 @@ def test_cao_rcd(loss: str, ratio: float, sample: str, batch: int, partition: st
         x: list[np.ndarray] = []
         own = {"R": R, "alpha": alpha, "rounds": T, "batch": batch, "partition": partition, "predict_gradient": "none"}
         own |= {"scale": scale, "l1_ratio": ratio}
-        list(cao_rcd(A, y, loss=loss, sample=sample, seed=seed, epochs=1, played=x, **own))
+        list(cao_rcd(A, y, SLOPES[loss], loss=loss, sample=sample, seed=seed, epochs=1, played=x, **own))
         played = np.array(x)
         g = H.slopes(played) @ A
         regret.append(float((H.values(played) - best).sum()))

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from tests.oracles.ftrl import share_of_l1, split_mix_64
-from tests.oracles.losses import SLOPES
 from tests.oracles.weights import weight_of
 
+Slope = Callable[[Any, Any], Any]
 STREAM, PART = 4, 2**32
 ROUNDING = 2.0**-34
 """What differs by less is a tie: gradients relative to their bounds, and sums of gradients."""
@@ -68,7 +68,7 @@ def chances_of(
     return blocks, p / p.sum()
 
 
-def margins(z: np.ndarray, y: np.ndarray, loss: str) -> np.ndarray:
+def margin(z: np.ndarray, y: np.ndarray, loss: str) -> np.ndarray:
     """z, or the kinks yz = 1 of a hinge where only rounding separates them.
 
     Exact arithmetic has many margins there (weights at ±R, or moved by gradients in the ratio of two counts), and the
@@ -78,7 +78,7 @@ def margins(z: np.ndarray, y: np.ndarray, loss: str) -> np.ndarray:
 
 
 def cao_rcd(
-    A: np.ndarray, y: np.ndarray, *, epochs: int, played: list[np.ndarray] | None = None, **it: Any
+    A: np.ndarray, y: np.ndarray, slope: Slope, *, epochs: int, played: list[np.ndarray] | None = None, **it: Any
 ) -> Iterator[np.ndarray]:
     """The weights without a prediction after each epoch (Theorem 7, with Σ_s σ_s(x − x_s)²/2 kept term by term).
 
@@ -117,7 +117,7 @@ def cao_rcd(
             x_t = argmin(t, g_tilde)
             if played is not None:
                 played.append(x_t)
-            gradient = A.T @ (weights * SLOPES[loss](margins(A @ x_t, labels, loss), labels))
+            gradient = A.T @ (weights * slope(margin(A @ x_t, labels, loss), labels))
             tied = (Delta == 0) & (np.abs(gradient - prediction) <= ROUNDING * L)
             gradient = np.where(tied, prediction, gradient)
             g = np.zeros(n)
@@ -146,9 +146,6 @@ def stable_weights(*arguments: Any, **options: Any) -> list[np.ndarray] | None:
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Algorithms 4 and 5 of Mohri and Yang (2015) in dense NumPy: every coordinate, every round, nothing of the package.
-
-
-Slope = Callable[[float, float], float]
 
 
 def argmin(

@@ -53,7 +53,7 @@ def test_lazy_equals_dense(
     shared = {"loss": loss, "penalty": penalty, "seed": seed, "intercept": intercept}
     method = coordinates(A, y, configuration | own_ratio, weights=weights if weighted else None, **shared)
     own = configuration | {"alpha": alpha, "l1_ratio": ratio}
-    expected = stable_weights(A, signs, loss=loss, seed=seed, epochs=3, **own)
+    expected = stable_weights(A, signs, SLOPES[loss], loss=loss, seed=seed, epochs=3, **own)
     assume(expected is not None)
     for x in expected or []:
         method.play()
@@ -125,7 +125,7 @@ def test_margins_at_the_kink_have_the_subgradient_of_the_dense_recursion(
     A, y = problem
     assume(A.any())
     configuration = configuration | {"R": R}
-    expected = stable_weights(A, 2 * y - 1, loss=loss, seed=seed, epochs=3, **configuration)
+    expected = stable_weights(A, 2 * y - 1, SLOPES[loss], loss=loss, seed=seed, epochs=3, **configuration)
     assume(expected is not None)
     method = coordinates(A, y, configuration, loss=loss, seed=seed)
     for x in expected or []:
@@ -153,7 +153,7 @@ def test_a_penalty_that_equals_the_gradients_has_weight_0() -> None:
     A, y = np.array([[1.0, 0.0], [1.0, 0.0], [2.0, 1.0]]), np.zeros(3)
     own = parameters(R=0.75, alpha=1.0, rounds=12, predict_gradient="half", sample="uniform")
     played: list[np.ndarray] = []
-    (x,) = cao_rcd(A, 2 * y - 1, loss="hinge", seed=255, epochs=1, played=played, **own)
+    (x,) = cao_rcd(A, 2 * y - 1, SLOPES["hinge"], loss="hinge", seed=255, epochs=1, played=played, **own)
     np.testing.assert_array_equal([x[0] for x in played[:4]], [0.0, -0.75, -0.75, 0.0])
     method = coordinates(A, y, own, loss="hinge", seed=255)
     method.play()
@@ -197,7 +197,7 @@ def test_margins_stay_those_of_the_weights_within_an_epoch(
     configuration |= {"alpha": 0.119, "rounds": 250}
     method = coordinates(A, y, configuration, penalty=penalty, seed=1)
     ratio = float(penalty == "l1")
-    (x,) = cao_rcd(A, 2 * y - 1, loss="logistic", seed=1, epochs=1, l1_ratio=ratio, **configuration)
+    (x,) = cao_rcd(A, 2 * y - 1, SLOPES["logistic"], loss="logistic", seed=1, epochs=1, l1_ratio=ratio, **configuration)
     method.play()
     np.testing.assert_allclose(method.weights()[:, 0], x, rtol=0, atol=1e-9)
 
@@ -207,7 +207,7 @@ def test_regression_takes_the_label() -> None:
     A, y = rng.normal(size=(20, 5)), rng.normal(size=20)
     own = parameters(R=0.7, alpha=0.3, rounds=40, batch=2, predict_gradient="last")
     method = coordinates(A, y, own, loss="squared", positive=(-1,), seed=4)
-    for x in cao_rcd(A, y, loss="squared", seed=4, epochs=3, **own):
+    for x in cao_rcd(A, y, SLOPES["squared"], loss="squared", seed=4, epochs=3, **own):
         method.play()
         np.testing.assert_allclose(method.weights()[:, 0], x, rtol=0, atol=1e-9)
 

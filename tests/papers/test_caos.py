@@ -156,7 +156,7 @@ def test_objectives_match_the_algorithms(
     if method in CAO_RCD:
         rounds = int(str(rows[0]["rounds"]))
         own = {"loss": "logistic", "rounds": rounds, "batch": 1, "scale": "none"}
-        weights = list(cao_rcd(X, signs, **shared, **own))
+        weights = list(cao_rcd(X, signs, SLOPES["logistic"], **shared, **own))
         assert [row["rounds"] for row in rows] == [rounds * epoch for epoch in runs.EPOCHS]
     else:
         weights = caos_erm(X, signs, SLOPES["logistic"], **shared)
