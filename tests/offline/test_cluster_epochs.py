@@ -19,8 +19,6 @@ from sparseoco.offline.cluster.epochs import run_epoch_block
 from sparseoco.offline.epochs import EpochProblem, SampledEpochs, fit_epochs
 from sparseoco.offline.passes import LocalPasses, Span
 from sparseoco.search.run import train_block
-from sparseoco.store import corpus as corpus_module
-from sparseoco.store import transpose as transpose_module
 from sparseoco.store.corpus import open_corpus
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.store.transpose import transpose
@@ -137,7 +135,7 @@ def test_bits_do_not_depend_on_cluster_shards_or_grid(
 ) -> None:
     grid = METHODS[name]
     expected, tables = run(block_of(store, name, grid), "two")
-    monkeypatch.setattr(corpus_module, "MAPPED_BYTES", 0)  # as if it were large
+    monkeypatch.setattr("sparseoco.store.corpus.MAPPED_BYTES", 0)  # as if it were large
     finer, epochs = Store.open(make_store(tmp_path / "finer", shard_rows=23)), EPOCHS[name]
     for i in range(2):
         weights, own = run_block(single, block_of(finer, name, grid[i : i + 1]), finer, tmp_path / f"alone-{i}")
@@ -346,7 +344,7 @@ def test_a_large_corpus_is_memory_mapped(
     client: Client, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     columns = transpose(client, store, tmp_path)
-    monkeypatch.setattr(corpus_module, "MAPPED_BYTES", 0)
+    monkeypatch.setattr("sparseoco.store.corpus.MAPPED_BYTES", 0)
     corpus = open_corpus(columns, tmp_path / "scratch")
     csc = read_shards(store.folder)[0].tocsc()
     for _ in range(2):
@@ -366,7 +364,7 @@ def test_killed_workers(
     name: str, grid: list[dict[str, Any]], kills: int, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Workers of cao-rcd are killed during the transpose, too."""
-    monkeypatch.setattr(transpose_module, "RANGE_NONZEROS", 400)
+    monkeypatch.setattr("sparseoco.store.transpose.RANGE_NONZEROS", 400)
     store = Store.open(make_store(tmp_path / "store", shard_rows=30))
     block = block_of(store, name, grid, epochs=8)
     with connect(ClusterOptions(threads=2), tmp_path / "scratch") as client:

@@ -15,7 +15,6 @@ from typer.testing import CliRunner
 from sparseoco import offline_optimum
 from sparseoco.cli import app
 from sparseoco.learners.losses import find_loss
-from sparseoco.offline import quasi_newton as solver
 from sparseoco.offline.cluster import passes as module
 from sparseoco.offline.cluster.passes import lambda_max, lambda_max_of, model_folder, run_optimum
 from sparseoco.offline.optimum import Optimum, OptimumProblem, solved
@@ -151,7 +150,7 @@ def test_bits_do_not_depend_on_shards_workers_or_columns(
     alone = [expected(first, alpha=alpha, tol=1e-2) for alpha in OPTIONS.alphas]
     together = expected(first, alpha=list(OPTIONS.alphas), tol=1e-2)
     a = solve("out-a", rows=first)
-    monkeypatch.setattr(solver, "SOLVER_BYTES", 1)
+    monkeypatch.setattr("sparseoco.offline.quasi_newton.SOLVER_BYTES", 1)
     b = solve("out-b", rows=second)
     rows = pq.read_table(a / "optimum.parquet").to_pylist()
     assert (b / "optimum.parquet").read_bytes() == (a / "optimum.parquet").read_bytes()
