@@ -10,8 +10,8 @@ from tests.oracles.weights import weight_of, weighted
 # Losses of a margin z, labels ±1 or numbers, or of arrays of both; slopes dℓ/dz are times the weight of the row.
 _SLOPES: dict[str, Callable[[Any, Any], Any]] = {
     "logistic": lambda z, y: -y * np.maximum(np.exp(-np.logaddexp(0.0, y * z)), 1e-306),  # never 0
-    "hinge": lambda z, y: -y * (y * z < 1),
-    "squared_hinge": lambda z, y: -2 * y * np.maximum(0.0, 1 - y * z),
+    "hinge": lambda z, y: 0.0 - y * (y * z < 1),
+    "squared_hinge": lambda z, y: -2 * y * np.fmax(0.0, 1 - y * z),
     "squared": lambda z, y: z - y,
     "huber": lambda z, y: np.clip(z - y, -1.0, 1.0),
     "return": lambda z, y: -1.0,
@@ -21,8 +21,8 @@ _SLOPES: dict[str, Callable[[Any, Any], Any]] = {
 SLOPES = {name: weighted(slope) for name, slope in _SLOPES.items()}
 VALUES: dict[str, Callable[[Any, Any], Any]] = {
     "logistic": lambda z, y: np.logaddexp(0.0, -y * z),
-    "hinge": lambda z, y: np.maximum(0.0, 1 - y * z),
-    "squared_hinge": lambda z, y: np.maximum(0.0, 1 - y * z) ** 2,
+    "hinge": lambda z, y: np.fmax(0.0, 1 - y * z),
+    "squared_hinge": lambda z, y: np.fmax(0.0, 1 - y * z) ** 2,
     "squared": lambda z, y: (z - y) ** 2 / 2,
     "huber": lambda z, y: np.minimum(abs(z - y), 1.0) * (abs(z - y) - np.minimum(abs(z - y), 1.0) / 2),
     "return": lambda z, y: -z,
