@@ -16,7 +16,7 @@ from tests.oracles.losses import JOINT_SLOPES, KINDS
 
 Configuration = dict[str, Any]
 
-ROWS, HALF, FEATURES, BEFORE = 24, 12, 12, 8
+ROWS, HALF, FEATURES, BEFORE = 20, 10, 12, 8
 LAMS = (0.0, 1e-2, 1e-4, 0.1)
 SCALES = (0.01, 0.1, 0.3, 1.0)
 CHOICES: dict[str, tuple[Any, ...]] = {"p": (2, 1, 1.5, "inf"), "K": (7, 1), "keep": (0.3, 1.0), "T": (500,)}

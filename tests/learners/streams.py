@@ -20,7 +20,7 @@ HARD_VALUES = {
     "lam": st.sampled_from([0.0, 1.03e-6, 1.37e-3, 0.0517, 0.319, 11.3]),
     "p": st.sampled_from([1, 2, 3, 1.5, "inf"]),
     "l1_ratio": st.sampled_from([0.0, 0.13, 0.5, 0.97]),
-    "K": st.sampled_from([1, 2, 3, 7, 50]),
+    "K": st.sampled_from([1, 2, 3, 7, 20]),
     "V": st.sampled_from([0.61, 500.0, 1e8]),
     "eta": st.floats(0.0371, 2.93),
     "delta": st.sampled_from([1.03e-6, 0.0217, 1.19]),
@@ -83,7 +83,7 @@ class Stream:
 def streams(draw: st.DrawFn, classes: int = 2, *, weighted: bool = False, kind: str = "classes") -> Stream:
     """Rare and frequent features, empty rows, one feature in every row, several epochs; weights, some of them 0."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    rows, features = draw(st.integers(1, 25)), draw(st.integers(1, 7))
+    rows, features = draw(st.integers(1, 16)), draw(st.integers(1, 7))
     rates = rng.choice([0.02, 0.1, 0.5, 1.0], features)
     X = rng.normal(0, 1, (rows, features)) * (rng.random((rows, features)) < rates)
     if draw(st.booleans()):

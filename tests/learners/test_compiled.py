@@ -15,36 +15,109 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from sparseoco.kernels.stream import rule_key
+from sparseoco.core.compile_cache import compiled, register_jitable
+from sparseoco.kernels.stream import bind, rule_key, store, unused
 from sparseoco.learners import ALGORITHMS, algorithm_names
-from sparseoco.learners.contract import Rule
-from sparseoco.learners.losses import LOSSES, PORTFOLIO_LOSSES
+from sparseoco.learners.contract import RowInfo, Rule, advance_clock, see_row
+from sparseoco.learners.losses import LOSSES
 from sparseoco.learners.penalties import PENALTIES
 from sparseoco.offline.epochs import fit_epochs
-from tests.learners.cases import BANDITS, HALF, ROWS, Case, Configuration, kinds, labels, rows
-from tests.oracles.losses import JOINT_SLOPES
+from tests.learners.cases import BANDITS, HALF, PENALISED, ROWS, Case, Configuration, labels, rows
 
-WIDE = {"cl-fobos": "float64", "cao-ftrl": "float32"}
+GIVEN = 4
+"""The round before which a weight is given."""
+SHARE = 10
+"""Rules of one kernel."""
+WIDE = {"cl-fobos": "float64", "rda": "float32"}
 """Learners that are compiled for other numbers of columns, with weights of this type."""
+LEARNED = {
+    "fobos": ("squared_hinge", "classes"),
+    "cl-fobos": ("logistic", "classes"),
+    "rda": ("squared", "numbers"),
+    "stda": ("logistic", "classes"),
+    "adagrad": ("logistic", "label sets"),
+    "ftrl-proximal": ("huber", "numbers"),
+    "arow": ("hinge", "two classes"),
+    "passive-aggressive": ("multiclass_hinge", "classes"),
+    "scinol": ("softmax", "classes"),
+}
+"""Learners whose loop over rows is compared, with a loss and a kind of labels: every option of the loop is in one."""
 GRID: list[Configuration] = [{"lam": lam} for lam in (0.1, 1e-2, 1e-4, 0.0)]
 WRITE = "import sys; from tests.learners import test_compiled; test_compiled.write(sys.argv[1])"
 Arrays = Mapping[str, np.ndarray]
 
 
 class Streamed(NamedTuple):
-    """A learner of a stream, its configurations, the type of its weights, and whether they are read."""
+    """A learner of a stream, its configurations and the type of its weights."""
 
     case: Case
     grid: list[Configuration]
     dtype: str = "float64"
-    read: bool = True
 
     def learned(self) -> Arrays:
-        """The state after all rows, and what users read."""
-        learner = self.case.new(self.grid, from_weights=False, dtype=self.dtype)
+        """The state after all rows, and what users read; the norms of one learner are tracked."""
+        options = {"dtype": self.dtype, "objective": self.case.name == "cl-fobos" and not self.case.plain}
+        learner = self.case.new(self.grid, from_weights=False, **options)
         self.case.learn(self.case.learn(learner, 0, HALF), HALF, ROWS)
-        own = {"weights": learner.weights()} if self.read else {}
-        return own | dict(learner._arrays())
+        return {"weights": learner.weights()} | dict(learner._arrays())
+
+
+class Played(NamedTuple):
+    """Functions of rules whose loop over rows is not compared, in one kernel: each has one coordinate."""
+
+    rules: dict[str, tuple[Rule, list[float]]]
+    """Rules and their params."""
+
+    def learned(self) -> Arrays:
+        """Weights in every round, without the feature until a weight is given, and the state after the last."""
+        rules = [rule for rule, _ in self.rules.values()]
+        kernel = compiled(in_turn([build_rounds(rule) for rule in rules]), *map(str, map(rule_key, rules)))
+        x = np.random.default_rng(2).choice([0.0, 0.7, -2.3], ROWS) * (np.arange(ROWS) >= GIVEN)
+        arrays = []
+        for rule, params in self.rules.values():
+            scalars, state = (np.zeros((len(kind._fields), 1)) for kind in (rule.scalars, rule.state))
+            arrays.append((np.array([params]).T, scalars, state, np.zeros(ROWS)))
+        kernel(tuple((rule.start, x, *own) for rule, own in zip(rules, arrays, strict=True)))
+        return {f"{name} {k}": a for name, own in zip(self.rules, arrays, strict=True) for k, a in enumerate(own)}
+
+
+def build_rounds(rule: Rule) -> Any:
+    """Rounds of one coordinate, as in `sparseoco.kernels.stream`."""
+    functions, timed, needs_row_norm = bind(rule), rule.clock_time is not None, rule.needs_row_norm
+
+    def rounds(clock, x, params, scalars, state, out):  # type: ignore[no-untyped-def]
+        f, last = functions(), 0.0
+        for t in range(x.shape[0]):
+            if needs_row_norm:
+                clock = see_row(clock, abs(x[t]))
+            store(scalars, 0, f.round_scalars(clock, f.read_params(params, 0), f.maps))
+            own, now = f.read_scalars(scalars, 0), f.clock_time(clock)
+            if t == GIVEN:
+                store(state, 0, f.state_from_weight(0.004, own, f.maps))
+                last = f.time_after_update(clock)
+            elapsed = now - last if timed else 0.0
+            before = f.read_state(state, 0)
+            out[t] = f.weight(before, elapsed, own, f.maps)
+            if x[t] != 0.0:
+                row = RowInfo(x[t], 0.4, abs(x[t]), x[t] * x[t], 0.6, 0.9, 0.2, 1.5)
+                store(state, 0, f.update(before, elapsed, own, (0.3 if out[t] > 0.002 else -0.2) * x[t], row, f.maps))
+                last = now
+            store(params, 0, f.advance(clock, f.read_params(params, 0)))
+            clock = advance_clock(clock)
+
+    return rounds
+
+
+def in_turn(functions: list[Any]) -> Any:
+    """A function that calls them all, each with arguments of its own."""
+    first, *others = functions
+    call, rest = register_jitable(first), register_jitable(in_turn(others)) if others else unused
+
+    def each(arguments):  # type: ignore[no-untyped-def]
+        call(*arguments[0])
+        rest(arguments[1:])
+
+    return each
 
 
 class Passed(NamedTuple):
@@ -64,36 +137,49 @@ class Passed(NamedTuple):
 
 def forms(case: Case) -> list[list[Configuration]]:
     """Configurations that share compiled code."""
-    algorithm, found = ALGORITHMS[case.name], dict[Any, list[Configuration]]()
+    algorithm, found = ALGORITHMS[case.name].under(PENALTIES[case.penalty]), dict[Any, list[Configuration]]()
     for entry in case.grid:
         found.setdefault(algorithm.static_values(algorithm.configuration(entry)), []).append(entry)
     return list(found.values())
 
 
-def functions(name: str, configuration: Configuration) -> set[str]:
-    """What the kernel of a configuration is compiled from."""
-    algorithm, loss = ALGORITHMS[name], LOSSES[ALGORITHMS[name].loss_names[0]]
-    rule = algorithm.rule(loss, PENALTIES["l1"], algorithm.configuration(configuration))
+def rule_of(case: Case, entry: Configuration) -> Any:
+    algorithm, penalty = ALGORITHMS[case.name], PENALTIES[case.penalty]
+    return algorithm.rule(LOSSES[case.loss], penalty, algorithm.under(penalty).configuration(entry))
+
+
+def functions(rule: Any) -> set[str]:
+    """What its kernel is compiled from."""
     if isinstance(rule, Rule):
         return set(rule_key(rule))
     return {str(each) for each in (rule.move, rule.project, rule.begin, rule.bandit)}
 
 
-def cases() -> Iterator[tuple[str, Streamed | Passed]]:
-    """Losses and kinds of labels in turn."""
-    turn, compiled = itertools.count(), set[str]()
-    for name in (*algorithm_names("stream"), *algorithm_names("dense")):
-        losses = [loss for loss in ALGORITHMS[name].loss_names if loss not in PORTFOLIO_LOSSES]
-        losses = [loss for loss in losses if loss not in JOINT_SLOPES or name not in BANDITS]
-        for form, grid in enumerate(forms(Case(name, "l1", "hinge", "two classes"))):
-            if functions(name, grid[0]) <= compiled:
-                continue
-            compiled |= functions(name, grid[0])
-            number = next(turn)
-            loss = losses[number % len(losses)]
-            own = kinds(name, "l1", loss)
-            case = Case(name, "l1", loss, own[number % len(own)])
-            yield f"{case} {number}", Streamed(case, grid, read=form == 0)
+def cases() -> Iterator[tuple[str, Streamed | Played | Passed]]:
+    seen = set[str]()
+    for name, (loss, kind) in LEARNED.items():
+        case = Case(name, "l1", loss, kind)
+        seen |= functions(rule_of(case, case.grid[0]))
+        yield name, Streamed(case, forms(case)[0])
+    rules: dict[str, tuple[Rule, list[float]]] = {}
+    for name, penalty in PENALISED:
+        algorithm = ALGORITHMS[name].under(PENALTIES[penalty])
+        for loss in algorithm.loss_names if penalty != "group" else ():
+            case = Case(name, penalty, loss, "classes")
+            for entry, *_ in forms(case):
+                rule = rule_of(case, entry)
+                if not functions(rule) <= seen:
+                    seen |= functions(rule)
+                    numbers = algorithm.numbers(algorithm.configuration(entry), rule.param_names)
+                    rules[f"{case} {entry}"] = rule, numbers
+    for first in range(0, len(rules), SHARE):
+        yield f"functions {first // SHARE}", Played(dict(itertools.islice(rules.items(), first, first + SHARE)))
+    for name in algorithm_names("dense"):
+        case = Case(name, "l1", *(("squared", "numbers") if name in BANDITS else ("logistic", "classes")))
+        for turn, grid in enumerate(forms(case)):
+            if not functions(rule_of(case, grid[0])) <= seen:
+                seen |= functions(rule_of(case, grid[0]))
+                yield f"{name} {turn}", Streamed(case, grid)
     group = Case("cl-fobos", "group", "softmax", "classes")
     yield str(group), Streamed(group, forms(group)[0])
     for name in WIDE:
@@ -104,7 +190,8 @@ def cases() -> Iterator[tuple[str, Streamed | Passed]]:
             for choice in p.choices:
                 if p.static and choice != p.default:
                     yield f"{name} {p.name}={choice}", Passed(name, "logistic", "l1", {p.name: choice})
-    yield "cao-rcd l2", Passed("cao-rcd", "hinge", "l2", {})
+    yield "cao-rcd l2", Passed("cao-rcd", "logistic", "l2", {})
+    yield "cao-rcd with a kink", Passed("cao-rcd", "squared_hinge", "l1", {})
 
 
 CASES = dict(cases())
@@ -134,24 +221,26 @@ def test_machine_code_has_the_bits_of_the_functions(name: str, uncompiled: Array
 
 
 @pytest.mark.parametrize("name", WIDE)
-@pytest.mark.parametrize("nonzeros", [0, 150])
-def test_columns_alone_or_with_others(name: str, nonzeros: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("first", [0, HALF])
+def test_columns_alone_or_with_others(name: str, first: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also with kernels of their number, from the first row or from a later one on."""
-    monkeypatch.setattr("sparseoco.training.columns.MANY_NONZEROS", nonzeros)
+    monkeypatch.setattr("sparseoco.training.columns.MANY_NONZEROS", rows()[:first].nnz + 1)
     case = Case(name, "l1", "logistic", "two classes")
     one, few, many = (
         Streamed(case, list(itertools.islice(itertools.cycle(GRID), n)), WIDE[name]).learned()["weights"]
         for n in (1, 8, 20)
     )
     assert one.tobytes() == few[:, 0].tobytes()
-    for first in (0, 12):  # every fourth configuration is the same
-        assert many[:, first : first + 8].tobytes() == few.tobytes()
+    for own in (many[:, :8], many[:, 12:]):  # every fourth configuration is the same
+        assert own.tobytes() == few.tobytes()
 
 
-@pytest.mark.parametrize(("name", "penalty"), [("subgradient", "l1"), ("fobos", "elastic_net"), ("cl-fobos", "group")])
+@pytest.mark.parametrize(
+    ("name", "penalty"), [("subgradient", "l1"), ("adagrad", "elastic_net"), ("cl-fobos", "group")]
+)
 def test_margins_have_the_bits_with_which_rows_are_predicted(name: str, penalty: str) -> None:
     """In float32, whose weights have been rounded unless `Rule.weight_is_float64`."""
-    case, played = Case(name, penalty, "hinge", "classes"), np.empty((1, 1, 3), np.float32)
+    case, played = Case(name, penalty, "logistic", "classes"), np.empty((1, 1, 3), np.float32)
     learner = case.new([{}], from_weights=False)
     for t in range(ROWS):
         margins = learner.decision_function(rows()[t])
@@ -164,25 +253,23 @@ def test_every_loss_is_in_a_case() -> None:
 
 
 def test_shard_arrays_are_taken_as_they_are() -> None:
-    X, (case, grid, *_) = rows(), next(case for name, case in CASES.items() if name.startswith("fobos"))
-    expected = case.learn(case.new(grid, from_weights=False, dtype="float64"), 0, ROWS).weights().tobytes()
+    X, case = rows(), Case("fobos", "l1", *LEARNED["fobos"])
+    expected = case.learn(case.new([{}], from_weights=False, dtype="float64"), 0, ROWS).weights().tobytes()
     for counts in (np.uint16, np.uint32, np.float32, np.float64):
         for index in (np.int32, np.int64):
             y = labels(case.kind).astype(float if case.kind == "numbers" else np.int32)
             arrays = X.indptr.astype(np.int64), X.indices.astype(index), X.data.astype(counts), y
             for array in arrays:
                 array.flags.writeable = False
-            learner = case.new(grid, from_weights=False, dtype="float64")
+            learner = case.new([{}], from_weights=False, dtype="float64")
             learner.learn_rows(*arrays, case.weights)
             assert learner.weights().tobytes() == expected
 
 
 @pytest.mark.fault(48)
 def test_many_threads() -> None:
-    case = next(case for name, case in CASES.items() if name.startswith("stda"))
-
     def learned(_: int) -> bytes:
-        return b"".join(array.tobytes() for array in case.learned().values())
+        return b"".join(array.tobytes() for array in CASES["stda"].learned().values())
 
     with ThreadPoolExecutor(4) as pool:
         assert set(pool.map(learned, range(8))) == {learned(0)}

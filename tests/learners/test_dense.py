@@ -39,7 +39,7 @@ PARAMETERS = {
 def games(draw: st.DrawFn, name: str, loss: str, domain: str) -> tuple[np.ndarray, np.ndarray, list[dict[str, Any]]]:
     """Rows, targets and a grid with nothing left to be computed."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    rows, n = draw(st.integers(1, 25)), draw(st.integers(2, 4))
+    rows, n = draw(st.integers(1, 16)), draw(st.integers(2, 4))
     X = rng.normal(0, 1, (rows, n)) * (rng.random((rows, n)) < draw(st.sampled_from([0.4, 1.0])))
     if loss in PORTFOLIO_LOSSES:
         X = np.exp(0.2 * rng.normal(size=(rows, n)))
@@ -101,7 +101,7 @@ def test_starts_from_weights_in_its_set(name: str) -> None:
 @pytest.mark.parametrize("n", [2, 3, 8])
 def test_directions_are_uniform(n: int, flat: bool) -> None:
     """E[v] = 0 and m·E[vvᵀ] is the identity (of the plane): what makes a bandit's gradients right on average."""
-    T = 8_000
+    T = 4_000
     V = np.zeros((T, n))
     for t in range(T):
         DIRECTION(5, t, 0, flat, V[t])

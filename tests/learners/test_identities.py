@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from sparseoco.training.learner import Learner
 from tests.learners.streams import Stream, streams
 from tests.oracles.ftrl import importances
-from tests.oracles.stream import ORACLES, SLOPES, VALUES
+from tests.oracles.losses import Rounds, each_margin
+from tests.oracles.stream import METHODS, SLOPES, VALUES
 
 pytestmark = pytest.mark.formulas
 ROWS, FEATURES = 400, 25
@@ -131,14 +132,14 @@ def test_five_thousand_rounds_without_the_feature(predict: str) -> None:
     y = (np.arange(5_000) * 7 // 5) % 2
     learner = Learner("cao-ftrl", grid={"R": 0.7, "lam": [0.0, 1e-5, 3e-3], "predict_gradient": predict}, n_features=3)
     learner.partial_fit(sp.csr_matrix(X), y)
-    for i, lam in enumerate([0.0, 1e-5, 3e-3]):
-        *_, last = ORACLES["cao-ftrl"](X, 2.0 * y - 1, "logistic", R=0.7, lam=lam, predict_gradient=predict)
-        np.testing.assert_allclose(learner.weights_of(i)[:, 0], last, rtol=1e-10, atol=1e-12)
+    rounds, lam = Rounds(X, 2.0 * y - 1, each_margin("logistic"), 3), np.array([[0.0, 1e-5, 3e-3]])
+    *_, last = METHODS["cao-ftrl"](rounds, R=0.7, lam=lam, predict_gradient=predict)
+    np.testing.assert_allclose(learner.weights(), last, rtol=1e-10, atol=1e-12)
 
 
 def test_l2_over_many_lazy_rounds_neither_underflows_nor_drifts() -> None:
     """A weight that many rounds have shrunk is the product of its factors; one shrunk away entirely is 0."""
-    rounds, lams = 40_000, [1e-6, 1e-4, 1e-2, 20.0]
+    rounds, lams = 20_000, [1e-6, 1e-4, 1e-2, 20.0]
     learner = Learner("fobos", loss="squared", penalty="l2", grid={"eta0": 1.0, "lam": lams}, n_features=1)
     learner.partial_fit(sp.csr_matrix([[1.0]]), [1])
     learner.partial_fit(sp.csr_matrix((rounds - 1, 1)), np.zeros(rounds - 1, int))

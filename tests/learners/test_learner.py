@@ -283,11 +283,7 @@ def test_bad_rows_and_labels_are_refused_and_nothing_is_learned(data: tuple) -> 
     ):
         with raises_code("invalid-labels", named):
             learner.partial_fit(X, labels)
-    for rows, named in (
-        (X.toarray(), "ndarray"),
-        (X[:, :5], "(rows, 12)"),
-        (X.astype(np.complex128), "complex128"),
-    ):
+    for rows, named in ((X.toarray(), "ndarray"), (X[:, :5], "(rows, 12)"), (X.astype(np.complex128), "complex128")):
         with raises_code("invalid-rows", named):
             learner.partial_fit(rows, y)
     for weights in ([1.0], [-0.5] * 80, [np.nan] * 80, [np.inf] * 80, ["a"] * 80):

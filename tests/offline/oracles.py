@@ -8,6 +8,7 @@ import numpy as np
 from tests.oracles.ftrl import share_of_l1, split_mix_64
 from tests.oracles.weights import weight_of
 
+Slope = Callable[[Any, Any], Any]
 STREAM, PART = 4, 2**32
 ROUNDING = 2.0**-34
 """What differs by less is a tie: gradients relative to their bounds, and sums of gradients."""
@@ -67,53 +68,39 @@ def chances_of(
     return blocks, p / p.sum()
 
 
-def margin(z: float, y: float, loss: str) -> float:
-    """z, or the kink yz = 1 of a hinge where only rounding separates them.
+def margin(z: np.ndarray, y: np.ndarray, loss: str) -> np.ndarray:
+    """z, or the kinks yz = 1 of a hinge where only rounding separates them.
 
     Exact arithmetic has many margins there (weights at ±R, or moved by gradients in the ratio of two counts), and the
     subgradient is 0 only there.
     """
-    return float(y) if loss in ("hinge", "squared_hinge") and abs(1 - y * z) < 1e-12 else z
+    return np.where(np.abs(1 - y * z) < 1e-12, y, z) if loss in ("hinge", "squared_hinge") else z
 
 
 def cao_rcd(
-    A: np.ndarray,
-    y: np.ndarray,
-    slope: Callable[[float, float], float],
-    *,
-    loss: str,
-    R: float,
-    alpha: float | np.ndarray,
-    rounds: int,
-    batch: int,
-    predict_gradient: str,
-    sample: str,
-    scale: str,
-    seed: int,
-    partition: str = "consecutive",
-    l1_ratio: float = 1.0,
-    epochs: int,
-    played: list[np.ndarray] | None = None,
-    perturbation: float = 0.0,
+    A: np.ndarray, y: np.ndarray, slope: Slope, *, epochs: int, played: list[np.ndarray] | None = None, **it: Any
 ) -> Iterator[np.ndarray]:
     """The weights without a prediction after each epoch (Theorem 7, with Σ_s σ_s(x − x_s)²/2 kept term by term).
 
-    `played` receives every x_t; the gradient of row j is multiplied by 1 + `perturbation`·cos j, so that sums that are
-    0 but for rounding are not 0.
+    `it` has the parameters of cao-rcd, its loss and seed. `played` receives every x_t; the gradient of row j is
+    multiplied by 1 + `perturbation`·cos j, so that sums that are 0 but for rounding are not 0.
     """
-    n = A.shape[1]
-    box = ranges_of(A, y, R, scale)
+    it = {"partition": "consecutive", "l1_ratio": 1.0, "perturbation": 0.0} | it
+    loss, rounds, seed, alpha, ratio = (it[name] for name in ("loss", "rounds", "seed", "alpha", "l1_ratio"))
+    n, labels, weights = A.shape[1], y.astype(float), np.array([weight_of(b) for b in y])
+    weights = weights * (1.0 + it["perturbation"] * np.cos(np.arange(len(y))))
+    box = ranges_of(A, y, it["R"], it["scale"])
     L = bounds_of(A, y, loss, box)
-    order = permutation_of(n, seed) if partition == "random" else np.arange(n)
-    blocks, p = chances_of(L, box, batch, sample, order)
+    order = permutation_of(n, seed) if it["partition"] == "random" else np.arange(n)
+    blocks, p = chances_of(L, box, it["batch"], it["sample"], order)
     g_sum, squares, Delta, g_last = np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n)
     sigma_sum, sigma_x = np.zeros(n), np.zeros(n)
 
     def argmin(t: int, g_tilde: np.ndarray) -> np.ndarray:
         """argmin v·x + (Σσ)x²/2 + tα(ρ|x| + (1 − ρ)x²/2) over |x_i| ≤ R_i: 0 or a corner where nothing is square."""
         v = g_sum + g_tilde - sigma_x
-        pull = -np.sign(v) * np.maximum(np.abs(v) - t * alpha * l1_ratio, 0)
-        square = sigma_sum + t * alpha * (1 - l1_ratio)
+        pull = -np.sign(v) * np.maximum(np.abs(v) - t * alpha * ratio, 0)
+        square = sigma_sum + t * alpha * (1 - ratio)
         pull[(square == 0) & (np.abs(pull) <= ROUNDING * np.abs(v))] = 0  # a tie: |v| is tαρ
         x = np.divide(pull, square, out=np.where(pull == 0, 0, np.copysign(np.inf, pull)), where=square > 0)
         return np.clip(x, -box, box)
@@ -124,14 +111,13 @@ def cao_rcd(
             t += 1
             which = int(np.searchsorted(np.cumsum(p), feature_uniform(seed, epoch, k) * p.sum(), side="right"))
             block = blocks[which]
-            prediction = {"none": np.zeros(n), "half": L / 2, "last": g_last}[predict_gradient]
+            prediction = {"none": np.zeros(n), "half": L / 2, "last": g_last}[it["predict_gradient"]]
             g_tilde = np.zeros(n)
             g_tilde[block] = prediction[block] / p[which]
             x_t = argmin(t, g_tilde)
             if played is not None:
                 played.append(x_t)
-            slopes = [slope(margin(z, b, loss), b) for z, b in zip(A @ x_t, y, strict=True)]
-            gradient = A.T @ (np.array(slopes) * (1.0 + perturbation * np.cos(np.arange(len(slopes)))))
+            gradient = A.T @ (weights * slope(margin(A @ x_t, labels, loss), labels))
             tied = (Delta == 0) & (np.abs(gradient - prediction) <= ROUNDING * L)
             gradient = np.where(tied, prediction, gradient)
             g = np.zeros(n)
@@ -162,9 +148,6 @@ def stable_weights(*arguments: Any, **options: Any) -> list[np.ndarray] | None:
 # Algorithms 4 and 5 of Mohri and Yang (2015) in dense NumPy: every coordinate, every round, nothing of the package.
 
 
-Slope = Callable[[float, float], float]
-
-
 def argmin(
     v: np.ndarray, Delta: np.ndarray, t: int, R: float, alpha: np.ndarray, ratio: float, inside: list[float]
 ) -> np.ndarray:
@@ -189,41 +172,28 @@ def uniform(seed: int, epoch: int, part: int, t: int) -> float:
     return (split_mix_64(split_mix_64(key ^ part) ^ t) >> 11) / 2**53
 
 
+ORIGINAL = {"rounds": "pass", "batch": 1, "sample": "lipschitz", "estimate": "sampled", "predict_gradient": "next"}
+ORIGINAL |= {"placement": "serial", "parts": 1, "penalty": "l1", "l1_ratio": 0.0}
+
+
 def caos_erm(
-    X: np.ndarray,
-    y: np.ndarray,
-    slope: Slope,
-    *,
-    R: float,
-    alpha: float | np.ndarray,
-    epochs: int,
-    seed: int,
-    rounds: int | str = "pass",
-    batch: int = 1,
-    estimate: str = "sampled",
-    placement: str = "serial",
-    parts: int = 1,
-    predict_gradient: str = "next",
-    sample: str = "lipschitz",
-    penalty: str = "l1",
-    l1_ratio: float = 0.0,
-    played: list[np.ndarray] | None = None,
-    inside: list[float] | None = None,
+    X: np.ndarray, y: np.ndarray, slope: Slope, *, epochs: int, played: list[np.ndarray] | None = None, **it: Any
 ) -> list[np.ndarray]:
     """x̄ after each epoch.
 
-    `played` is given every x_t, `inside` what `argmin` gives it. `y` is ±1, or numbers; `Label`s have weights. α may be
-    of each coordinate.
+    `it` has the parameters of caos-erm, by default those of the paper, its penalty and seed; α may be of each
+    coordinate. `played` is given every x_t, `inside`, if it has that, what `argmin` gives it. `y` is ±1, or numbers;
+    `Label`s have weights.
     """
-    m, n = X.shape
-    alpha, inside = np.broadcast_to(alpha, n), [] if inside is None else inside
-    ratio = share_of_l1(penalty, l1_ratio)
+    it = ORIGINAL | {"inside": []} | it
+    (m, n), R, seed, batch, estimate, inside = X.shape, it["R"], it["seed"], it["batch"], it["estimate"], it["inside"]
+    alpha, ratio = np.broadcast_to(it["alpha"], n), share_of_l1(it["penalty"], it["l1_ratio"])
     partition = [list(range(first, min(first + batch, m))) for first in range(0, m, batch)]
     bound = np.array([sum(weight_of(y[j]) * np.abs(X[j]).max(initial=0.0) for j in block) for block in partition])
-    if sample == "uniform":
+    if it["sample"] == "uniform":
         bound = np.sign(bound)
-    rounds = len(partition) if rounds == "pass" else int(rounds)
-    parts = parts if placement != "serial" else 1
+    rounds = len(partition) if it["rounds"] == "pass" else int(it["rounds"])
+    parts = it["parts"] if it["placement"] != "serial" else 1
     dealt = [range(p, len(partition), parts) for p in range(parts)]
     dealt = [blocks for blocks in dealt if bound[blocks].sum() > 0]
 
@@ -246,7 +216,7 @@ def caos_erm(
                 drawn = int(np.searchsorted(np.cumsum(chances), uniform(seed, epoch, p, a), side="right"))
                 j, probability = blocks[drawn], chances[drawn] / len(dealt)
                 g_tilde = anchor_gradients[j] / probability if estimate == "sampled" else whole
-                if predict_gradient == "previous":
+                if it["predict_gradient"] == "previous":
                     g_tilde, g_next = g_next, g_tilde
                 x_t = argmin(g + g_tilde - sx, np.sqrt(q), at, R, alpha, ratio, inside)
                 if played is not None:
@@ -273,22 +243,17 @@ def caos_erm(
 
 
 def algorithm_4(
-    A: np.ndarray,
-    y: np.ndarray,
-    slope: Slope,
-    *,
-    R: float,
-    alpha: float,
-    k: int,
-    seed: int,
-    batch: int = 1,
-    sample: str = "lipschitz",
+    A: np.ndarray, y: np.ndarray, slope: Slope, *, R: float, alpha: float, k: int, seed: int, **it: Any
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(x_1 … x_{T+1}; ĝ_t, t ≤ T; g̃_t, t ≤ T) for ψ = ‖·‖₁ in the box, with r_{0:t} of Corollary 6."""
+    """(x_1 … x_{T+1}; ĝ_t, t ≤ T; g̃_t, t ≤ T) for ψ = ‖·‖₁ in the box, with r_{0:t} of Corollary 6.
+
+    `it` has the size of a mini-batch, `batch`, and whether to `sample` in proportion to L or uniformly.
+    """
+    batch = it.get("batch", 1)
     m, n = A.shape
     Pi = [range(j, min(j + batch, m)) for j in range(0, m, batch)]
     L = np.array([np.abs(A[list(block)]).max(axis=1).sum() for block in Pi])
-    if sample == "uniform":
+    if it.get("sample") == "uniform":
         L = (L > 0).astype(float)
     p = L / L.sum()
     per_epoch = len(Pi)

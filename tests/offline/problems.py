@@ -35,22 +35,13 @@ def parameters(**given: Any) -> dict[str, Any]:
     return find_algorithm("cao-rcd").configuration(given)
 
 
-def coordinates(
-    A: Any,
-    y: np.ndarray,
-    *configurations: dict[str, Any],
-    loss: str = "logistic",
-    penalty: str = "l1",
-    positive: tuple[int, ...] = (1,),
-    seed: int = 0,
-    weights: np.ndarray | None = None,
-    intercept: bool = False,
-) -> Coordinates:
+def coordinates(A: Any, y: np.ndarray, *configurations: dict[str, Any], **it: Any) -> Coordinates:
     """cao-rcd on a matrix, dense or sparse, whose last column is the intercept's if there is one."""
-    definition = find_algorithm("cao-rcd").under(find_penalty(penalty))
-    columns = positive, A.shape[1] - intercept, intercept
-    problem = EpochProblem(definition, find_loss(loss), find_penalty(penalty), configurations, *columns)
-    return Coordinates(problem, column_major(sp.csr_matrix(A), y), seed, weights)
+    it = {"loss": "logistic", "penalty": "l1", "positive": (1,), "seed": 0, "weights": None, "intercept": False} | it
+    penalty, columns = find_penalty(it["penalty"]), (it["positive"], A.shape[1] - it["intercept"], it["intercept"])
+    definition = find_algorithm("cao-rcd").under(penalty)
+    problem = EpochProblem(definition, find_loss(it["loss"]), penalty, configurations, *columns)
+    return Coordinates(problem, column_major(sp.csr_matrix(A), y), it["seed"], it["weights"])
 
 
 @st.composite
@@ -58,7 +49,7 @@ def problems(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
     """Features in every row, in few and in none; rows without features; real values, and tenths or counts, with which
     gradients are often exactly 0 or equal, and margins, with R a power of two, exactly at the kink yz = 1."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    rows, features = draw(st.integers(1, 30)), draw(st.integers(1, 11))
+    rows, features = draw(st.integers(1, 20)), draw(st.integers(1, 11))
     A = rng.normal(0, 1, (rows, features)) * (rng.random((rows, features)) < rng.choice([0.0, 0.1, 0.5, 1.0], features))
     values = draw(st.sampled_from(["real", "tenths", "counts"]))
     if values != "real":
@@ -71,7 +62,7 @@ CONFIGURATIONS = st.fixed_dictionaries(
     {
         "R": st.sampled_from([0.0371, 0.31, 1.03, 0.1, 0.25, 1.0]),
         "alpha": st.sampled_from([0.0, 1.37e-3, 0.119, 1.03, 11.3, 0.1, 0.5, 1.0]),
-        "rounds": st.integers(1, 60),
+        "rounds": st.integers(1, 40),
         "batch": st.sampled_from([1, 1, 2, 3, 20]),
         "partition": st.sampled_from(["consecutive", "random"]),
         "predict_gradient": st.sampled_from(tuple(PREDICTIONS)),
@@ -118,8 +109,7 @@ def problem(loss: str, rows: int, features: int, seed: int) -> tuple[Any, np.nda
 
 
 def objective(loss: str, X: Any, y: np.ndarray, alpha: float, rho: float, w: np.ndarray) -> float:
-    losses = sum(VALUES[loss](z, t) for z, t in zip(X @ w, y, strict=True))
-    return float(losses + alpha * (rho * np.abs(w).sum() + (1 - rho) * (w @ w) / 2))
+    return float(VALUES[loss](X @ w, y).sum() + alpha * (rho * np.abs(w).sum() + (1 - rho) * (w @ w) / 2))
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -146,32 +136,13 @@ def caos_erm_grid(parameters: dict[str, Any]) -> list[dict[str, Any]]:
     return [{"alpha": alpha, "R": R, **parameters} for alpha, R in ((1.0, 0.3), (5.0, 1.0))]
 
 
-def epoch_block(
-    store: Store,
-    name: str,
-    grid: list[dict[str, Any]],
-    *,
-    epochs: int,
-    fold: int = NO_FOLD,
-    loss: str = "logistic",
-    penalty: str = "l1",
-    class_weights: tuple[float, ...] | None = None,
-    intercept: bool = False,
-) -> Block:
-    setting = Setting(
-        manifest=store.manifest.digest,
-        loss=loss,
-        penalty=penalty,
-        dtype="float32",
-        fold=fold,
-        folds=4 if fold != NO_FOLD else 1,
-        epochs=epochs,
-        seed=5,
-        range_rows=1,
-        class_weights=class_weights,
-        intercept=intercept,
-    )
-    definition = find_algorithm(name).under(find_penalty(penalty))
+SETTING: dict[str, Any] = {"loss": "logistic", "penalty": "l1", "dtype": "float32", "seed": 5, "range_rows": 1}
+
+
+def epoch_block(store: Store, name: str, grid: list[dict[str, Any]], *, fold: int = NO_FOLD, **own: Any) -> Block:
+    folds = 4 if fold != NO_FOLD else 1
+    setting = Setting(manifest=store.manifest.digest, fold=fold, folds=folds, **SETTING | own)
+    definition = find_algorithm(name).under(find_penalty(setting.penalty))
     configurations = tuple(definition.configuration(entry) for entry in grid)
     return Block(setting=setting, algorithm=name, configurations=configurations)
 
@@ -265,13 +236,7 @@ def table(run: Path, name: str) -> list[dict[str, Any]]:
 
 
 def minimum(
-    X: Any,
-    y: np.ndarray,
-    alpha: np.ndarray,
-    R: Any,
-    weights: np.ndarray | float = 1.0,
-    loss: str = "logistic",
-    rho: float = 1.0,
+    X: Any, y: np.ndarray, alpha: np.ndarray, R: Any, weights: Any = 1.0, loss: str = "logistic", rho: float = 1.0
 ) -> float:
     """An upper bound of min Σ ω·ℓ(⟨x, w⟩, y) + Σ_i α_i(ρ|w_i| + (1 − ρ)w_i²/2), |w_i| ≤ R_i, by L-BFGS-B over
     w = u − v."""
@@ -279,10 +244,11 @@ def minimum(
 
     def value(z: np.ndarray) -> tuple[float, np.ndarray]:
         w, l1 = z[:d] - z[d:], rho * np.tile(alpha, 2)
-        pairs = list(zip(X @ w, y, strict=True))
-        losses, slopes = (np.array([function(*pair) for pair in pairs]) for function in (VALUES[loss], SLOPES[loss]))
-        g = X.T @ (weights * slopes) + (1 - rho) * alpha * w
-        return (weights * losses).sum() + (1 - rho) * alpha @ w**2 / 2 + l1 @ z, np.concatenate([g, -g]) + l1
+        m = X @ w
+        g = X.T @ (weights * SLOPES[loss](m, y)) + (1 - rho) * alpha * w
+        return (weights * VALUES[loss](m, y)).sum() + (1 - rho) * alpha @ w**2 / 2 + l1 @ z, np.concatenate(
+            [g, -g]
+        ) + l1
 
     options = {"maxiter": 10_000, "maxfun": 100_000, "ftol": 1e-15, "gtol": 1e-9}
     bounds = [(0, bound) for bound in (R if isinstance(R, list) else [R] * d)] * 2

@@ -18,8 +18,6 @@ from sparseoco.offline.cluster.epochs import run_epoch_block
 from sparseoco.offline.epochs import EpochProblem, SampledEpochs, fit_epochs
 from sparseoco.offline.passes import LocalPasses, Span
 from sparseoco.search.run import train_block
-from sparseoco.store import corpus as corpus_module
-from sparseoco.store import transpose as transpose_module
 from sparseoco.store.corpus import open_corpus
 from sparseoco.store.shards import Session, Store, read_shards
 from sparseoco.store.transpose import transpose
@@ -73,6 +71,15 @@ def single(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
         yield client
 
 
+Run = Callable[..., tuple[np.ndarray, list[dict[str, Any]]]]
+
+
+@pytest.fixture
+def run(client: Client, store: Store, tmp_path: Path) -> Run:
+    """``run(block, folder)``: a block of the store on the cluster, in a folder of the test."""
+    return lambda block, folder="": run_block(client, block, store, tmp_path / folder)
+
+
 METHODS = {"caos-erm": caos_erm_grid(DEALT), "cao-rcd": CAO_RCD_GRID}
 each_method = pytest.mark.parametrize(("name", "grid"), METHODS.items(), ids=METHODS)
 
@@ -102,16 +109,11 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize(("name", "penalty", "grid", "classes"), CASES.values(), ids=CASES)
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_the_cluster_has_the_bits_of_one_process(
-    name: str,
-    penalty: str,
-    grid: list[dict[str, Any]],
-    classes: int,
-    client: Client,
-    stores: dict[int, Store],
-    tmp_path: Path,
+    case: tuple[Any, ...], client: Client, stores: dict[int, Store], tmp_path: Path
 ) -> None:
+    name, penalty, grid, classes = case
     store, epochs = stores[classes], EPOCHS[name]
     X, _ = read_shards(store.folder)
     block = epoch_block(store, name, grid, epochs=epochs, penalty=penalty)
@@ -126,18 +128,13 @@ def test_the_cluster_has_the_bits_of_one_process(
     assert [row["nonzeros"] for row in figures[epochs - 1 :: epochs]] == [np.count_nonzero(half) for half in halves]
 
 
-@each_method
+@pytest.mark.parametrize("name", METHODS)
 def test_bits_do_not_depend_on_cluster_shards_or_grid(
-    name: str,
-    grid: list[dict[str, Any]],
-    client: Client,
-    single: Client,
-    store: Store,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    name: str, run: Run, single: Client, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected, tables = run_block(client, block_of(store, name, grid), store, tmp_path / "two")
-    monkeypatch.setattr(corpus_module, "MAPPED_BYTES", 0)  # as if it were large
+    grid = METHODS[name]
+    expected, tables = run(block_of(store, name, grid), "two")
+    monkeypatch.setattr("sparseoco.store.corpus.MAPPED_BYTES", 0)  # as if it were large
     finer, epochs = Store.open(make_store(tmp_path / "finer", shard_rows=23)), EPOCHS[name]
     for i in range(2):
         weights, own = run_block(single, block_of(finer, name, grid[i : i + 1]), finer, tmp_path / f"alone-{i}")
@@ -145,18 +142,18 @@ def test_bits_do_not_depend_on_cluster_shards_or_grid(
         assert metrics(own) == metrics(tables)[epochs * i : epochs * (i + 1)]
 
 
-def test_one_part_is_serial(client: Client, store: Store, tmp_path: Path) -> None:
+def test_one_part_is_serial(run: Run, store: Store) -> None:
     own = (caos_erm_grid({"estimate": "corrected"}), caos_erm_grid({**DEALT, "parts": 1}))
-    serial, alone = (run_block(client, block_of(store, "caos-erm", grid), store, tmp_path)[0] for grid in own)
+    serial, alone = (run(block_of(store, "caos-erm", grid))[0] for grid in own)
     assert alone.tobytes() == serial.tobytes()
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_held_out_rows_are_neither_learned_nor_drawn(name: str, client: Client, store: Store, tmp_path: Path) -> None:
+def test_held_out_rows_are_neither_learned_nor_drawn(name: str, run: Run, store: Store) -> None:
     """The tables hold the metrics of the weights."""
     grid, epochs = caos_erm_grid({}) if name == "caos-erm" else CAO_RCD_GRID, EPOCHS[name]
     block = block_of(store, name, grid, fold=1)
-    weights, tables = run_block(client, block, store, tmp_path)
+    weights, tables = run(block)
     X, labels = read_shards(store.folder)[0], store.labels()
     held_out = np.zeros(store.n_rows, bool)
     held_out[fold_rows(5, 0, store.n_rows, 1, 4)] = True
@@ -247,55 +244,47 @@ def dying(function: Callable[..., Any], steps: Iterator[int], moment: int, error
     ids=["serial", "previous", *METHODS],
 )
 def test_a_killed_run_resumes_with_the_same_bits(
-    name: str,
-    grid: list[dict[str, Any]],
-    client: Client,
-    store: Store,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    name: str, grid: list[dict[str, Any]], run: Run, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Killed after each step: sizes, passes, rounds, states."""
     block = block_of(store, name, grid)
-    expected, _ = run_block(client, block, store, tmp_path / "whole")
+    expected, _ = run(block, "whole")
     cells = without_timings(tmp_path / "whole" / "cells")
     steps = [(module.SampledOnCluster, step) for step in ("_row_sizes", "_start_rounds", "_load")]
     steps += [(module.CoordinatesOnCluster, step) for step in ("_play", "_load")]
     for moment in range(7 if name == "caos-erm" else 2 * EPOCHS[name]):
-        folder, death = tmp_path / f"killed-{moment}", (iter(range(100)), moment, KeyboardInterrupt())
+        folder, death = f"killed-{moment}", (iter(range(100)), moment, KeyboardInterrupt())
         with monkeypatch.context() as patch:
             for owner, step in (*steps, (module.ClusterPasses, "run")):
                 patch.setattr(owner, step, dying(getattr(owner, step), *death))
             with pytest.raises(KeyboardInterrupt):
-                run_block(client, block, store, folder)
-        weights, _ = run_block(client, block, store, folder)
+                run(block, folder)
+        weights, _ = run(block, folder)
         assert weights.tobytes() == expected.tobytes()
-        assert without_timings(folder / "cells") == cells
+        assert without_timings(tmp_path / folder / "cells") == cells
 
 
-def test_a_task_that_dies_after_its_work_is_repeated(
-    client: Client, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_task_that_dies_after_its_work_is_repeated(run: Run, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     block = block_of(store, "cao-rcd", CAO_RCD_GRID)
-    expected, _ = run_block(client, block, store, tmp_path / "whole")
+    expected, _ = run(block, "whole")
     with monkeypatch.context() as patch:
         patch.setattr(module, "commit_state", dying(module.commit_state, iter(range(9)), 1, RuntimeError("killed")))
         with raises_code("task-failed", "killed", kind=TaskError):
-            run_block(client, block, store, tmp_path / "killed")
-    weights, _ = run_block(client, block, store, tmp_path / "killed")
+            run(block, "killed")
+    weights, _ = run(block, "killed")
     assert weights.tobytes() == expected.tobytes()
 
 
-def test_a_corrupt_state_is_ignored(client: Client, store: Store, tmp_path: Path) -> None:
+def test_a_corrupt_state_is_ignored(run: Run, store: Store, tmp_path: Path) -> None:
     block = block_of(store, "caos-erm", caos_erm_grid({}))
-    expected, _ = run_block(client, block, store, tmp_path)
+    expected, _ = run(block)
     (state,) = (tmp_path / "work" / block.digest).glob("state-*.npz")
     content = bytearray(state.read_bytes())
     content[len(content) // 2] ^= 1
     state.write_bytes(content)
     longer = block_of(store, "caos-erm", caos_erm_grid({}), epochs=3)
     assert longer.digest == block.digest
-    weights, _ = run_block(client, longer, store, tmp_path)
-    again, _ = run_block(client, longer, store, tmp_path / "again")
+    (weights, _), (again, _) = run(longer), run(longer, "again")
     assert weights.tobytes() == again.tobytes() != expected.tobytes()
 
 
@@ -331,32 +320,30 @@ def test_a_model(name: str, grid: list[dict[str, Any]], client: Client, store: S
     assert not (tmp_path / "model" / ".work").exists()
 
 
-def test_a_diverging_configuration_is_reported(client: Client, store: Store, tmp_path: Path) -> None:
+def test_a_diverging_configuration_is_reported(run: Run, client: Client, store: Store, tmp_path: Path) -> None:
     wild = [{"R": 1e9, "alpha": 0.0}, {"R": 0.3}]
-    weights, tables = run_block(client, block_of(store, "caos-erm", wild), store, tmp_path)
+    weights, tables = run(block_of(store, "caos-erm", wild))
     assert [own["metrics"][0]["status"] for own in tables] == ["diverged", "diverged", "ok", "ok"]
     assert tables[0]["metrics"][0]["reason"].startswith("diverged in round ")
-    alone, _ = run_block(client, block_of(store, "caos-erm", wild[1:]), store, tmp_path / "alone")
+    alone, _ = run(block_of(store, "caos-erm", wild[1:]), "alone")
     assert weights[:, 1].tobytes() == alone[:, 0].tobytes()
     with raises_code("diverged", "caos-erm", "smaller R", kind=SparseocoError):
         train_block(Session(client, store), block_of(store, "caos-erm", wild[:1]), tmp_path / "model", {})
     assert not (tmp_path / "model" / ".work").exists()
 
 
-def test_a_block_that_does_not_fit_is_refused(
-    client: Client, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_block_that_does_not_fit_is_refused(run: Run, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "worker_shape", lambda client: WorkerShape(1, 10**4, 1))
     block = block_of(store, "cao-rcd", [{"R": 1.0}, {"R": 2.0}])
     with raises_code("out-of-memory", "cao-rcd", "2 columns", "200 features", "300 documents"):
-        run_block(client, block, store, tmp_path)
+        run(block)
 
 
 def test_a_large_corpus_is_memory_mapped(
     client: Client, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     columns = transpose(client, store, tmp_path)
-    monkeypatch.setattr(corpus_module, "MAPPED_BYTES", 0)
+    monkeypatch.setattr("sparseoco.store.corpus.MAPPED_BYTES", 0)
     corpus = open_corpus(columns, tmp_path / "scratch")
     csc = read_shards(store.folder)[0].tocsc()
     for _ in range(2):
@@ -376,7 +363,7 @@ def test_killed_workers(
     name: str, grid: list[dict[str, Any]], kills: int, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Workers of cao-rcd are killed during the transpose, too."""
-    monkeypatch.setattr(transpose_module, "RANGE_NONZEROS", 400)
+    monkeypatch.setattr("sparseoco.store.transpose.RANGE_NONZEROS", 400)
     store = Store.open(make_store(tmp_path / "store", shard_rows=30))
     block = block_of(store, name, grid, epochs=8)
     with connect(ClusterOptions(threads=2), tmp_path / "scratch") as client:

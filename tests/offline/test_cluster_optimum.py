@@ -1,5 +1,6 @@
 """The offline optimum of a store: same bits as in one process, however it is divided, stopped and resumed."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,6 @@ from typer.testing import CliRunner
 from sparseoco import offline_optimum
 from sparseoco.cli import app
 from sparseoco.learners.losses import find_loss
-from sparseoco.offline import quasi_newton as solver
 from sparseoco.offline.cluster import passes as module
 from sparseoco.offline.cluster.passes import RowsSource, lambda_max, lambda_max_of, model_folder, run_optimum
 from sparseoco.offline.optimum import Optimum, OptimumProblem, solved
@@ -24,6 +24,7 @@ from sparseoco.offline.quasi_newton import QuasiNewton
 from sparseoco.store.shards import Session, Store, read_shards, store_reference
 from sparseoco.store.weighting import COUNTS, Weighting
 from sparseoco.training.models import Model
+from tests.oracles.losses import VALUES
 from tests.support.errors import raises_code
 from tests.support.stores import make_store, with_columns, with_values
 
@@ -65,21 +66,29 @@ def weights(out: Path, alpha: float, features: int = FEATURES) -> np.ndarray:
     return found
 
 
-def run(
-    client: Client, store: Path, out: Path, options: OptimumOptions = OPTIONS, progress: Any = lambda *_: None
-) -> None:
-    out.mkdir(exist_ok=True)
-    run_optimum(Session(client, Store.open(store), progress), out, options)
+Solve = Callable[..., Path]
+
+
+@pytest.fixture
+def solve(client: Client, store: Path, tmp_path: Path) -> Solve:
+    """``solve(name, options, rows=store)``: the optimum of a store on the cluster, in a folder of the test."""
+
+    def run(name: str = "out", options: OptimumOptions = OPTIONS, rows: Path = store, progress: Any = None) -> Path:
+        out = tmp_path / name
+        out.mkdir(exist_ok=True)
+        run_optimum(Session(client, Store.open(rows), progress or (lambda *_: None)), out, options)
+        return out
+
+    return run
 
 
 @pytest.mark.parametrize("classes", [2, 3])
-def test_a_small_store_gives_the_bits_of_offline_optimum(client: Client, tmp_path: Path, classes: int) -> None:
+def test_a_small_store_gives_the_bits_of_offline_optimum(solve: Solve, tmp_path: Path, classes: int) -> None:
     stores = [small_store(tmp_path / f"{rows}", shard_rows=rows, classes=classes) for rows in (ROWS, 41)]
     X, y = read_shards(stores[0])[0], Store.open(stores[0]).labels()
     here = offline_optimum(X, y, loss="logistic", alpha=list(OPTIONS.alphas), tol=1e-2, n_classes=classes)
     for k, store in enumerate(stores):
-        out = tmp_path / f"out-{k}"
-        run(client, store, out)
+        out = solve(f"out-{k}", rows=store)
         rows = pq.read_table(out / "optimum.parquet").to_pylist()
         for i, alpha in enumerate(OPTIONS.alphas):
             mine = [row for row in rows if row["alpha"] == alpha]
@@ -93,31 +102,28 @@ def test_a_small_store_gives_the_bits_of_offline_optimum(client: Client, tmp_pat
         assert sorted(path.name for path in out.iterdir() if path.name.startswith(".")) == []
 
 
-def test_an_intercept_is_that_of_offline_optimum(client: Client, store: Path, tmp_path: Path) -> None:
+def test_an_intercept_is_that_of_offline_optimum(solve: Solve, store: Path) -> None:
     X, y = read_shards(store)[0], Store.open(store).labels()
     here = offline_optimum(X, y, alpha=1.0, tol=1e-3, fit_intercept=True)
-    run(client, store, tmp_path / "out", OptimumOptions(tol=1e-3, intercept=True))
-    model = Model(model_folder(tmp_path / "out", 1.0))
-    assert model.intercepts.tolist() == [here.intercept]
+    out = solve(options=OptimumOptions(tol=1e-3, intercept=True))
+    assert Model(model_folder(out, 1.0)).intercepts.tolist() == [here.intercept]
     assert here.intercept != 0
-    np.testing.assert_array_equal(weights(tmp_path / "out", 1.0), here.weights)
+    np.testing.assert_array_equal(weights(out, 1.0), here.weights)
 
 
 @pytest.mark.usefixtures("by_passes")
-def test_a_large_store_has_no_intercept(client: Client, tmp_path: Path) -> None:
+def test_a_large_store_has_no_intercept(solve: Solve) -> None:
     with raises_code("unsupported-combination"):
-        run(client, small_store(tmp_path / "store"), tmp_path / "out", OptimumOptions(intercept=True))
+        solve(options=OptimumOptions(intercept=True))
 
 
-def test_solved_columns_are_not_solved_again(
-    client: Client, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_solved_columns_are_not_solved_again(solve: Solve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that failed at its end resumes from its columns; a corrupt one is solved again."""
-    run(client, store, tmp_path / "whole")
+    whole = solve("whole")
     with monkeypatch.context() as failing:
         failing.setattr(module, "write_result_table", lambda *arguments: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            run(client, store, tmp_path / "parts")
+            solve("parts")
     left = sorted((tmp_path / "parts").rglob("*.npz"))
     assert len(left) == len(OPTIONS.alphas)
     left[1].write_bytes(b"PK torn")
@@ -129,29 +135,29 @@ def test_solved_columns_are_not_solved_again(
         write_column(found, path)
 
     monkeypatch.setattr(module, "write_column", recording)
-    run(client, store, tmp_path / "parts")
+    parts = solve("parts")
     assert solved == [left[1]]
     for name in ("optimum.parquet", "optimum.json"):
-        assert (tmp_path / "parts" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+        assert (parts / name).read_bytes() == (whole / name).read_bytes()
 
 
 @pytest.mark.usefixtures("by_passes")
 def test_bits_do_not_depend_on_shards_workers_or_columns(
-    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    solve: Solve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = small_store(tmp_path / "a", shard_rows=ROWS)
     second = small_store(tmp_path / "b", shard_rows=41)
     alone = [expected(first, alpha=alpha, tol=1e-2) for alpha in OPTIONS.alphas]
     together = expected(first, alpha=list(OPTIONS.alphas), tol=1e-2)
-    run(client, first, tmp_path / "out-a")
-    monkeypatch.setattr(solver, "SOLVER_BYTES", 1)
-    run(client, second, tmp_path / "out-b")
-    rows = pq.read_table(tmp_path / "out-a" / "optimum.parquet").to_pylist()
-    assert (tmp_path / "out-b" / "optimum.parquet").read_bytes() == (tmp_path / "out-a/optimum.parquet").read_bytes()
+    a = solve("out-a", rows=first)
+    monkeypatch.setattr("sparseoco.offline.quasi_newton.SOLVER_BYTES", 1)
+    b = solve("out-b", rows=second)
+    rows = pq.read_table(a / "optimum.parquet").to_pylist()
+    assert (b / "optimum.parquet").read_bytes() == (a / "optimum.parquet").read_bytes()
     for i, alpha in enumerate(OPTIONS.alphas):
         np.testing.assert_array_equal(together.weights[i], alone[i].weights)
-        for out in ("out-a", "out-b"):
-            np.testing.assert_array_equal(weights(tmp_path / out, alpha), alone[i].weights)
+        for out in (a, b):
+            np.testing.assert_array_equal(weights(out, alpha), alone[i].weights)
         for name in ("objective", "dual", "gap", "passes", "converged"):
             assert rows[i][name] == getattr(alone[i], name) == getattr(together, name)[i], name
         assert rows[i]["class"] == "c1"
@@ -159,10 +165,8 @@ def test_bits_do_not_depend_on_shards_workers_or_columns(
 
 
 @pytest.mark.usefixtures("by_passes")
-def test_a_stopped_run_resumes_with_the_same_bits(
-    client: Client, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run(client, store, tmp_path / "whole")
+def test_a_stopped_run_resumes_with_the_same_bits(solve: Solve, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = solve("whole")
     monkeypatch.setattr(module, "SOLVER_SECONDS", -1.0)
     taken = []
     plain = QuasiNewton.step
@@ -179,54 +183,45 @@ def test_a_stopped_run_resumes_with_the_same_bits(
     monkeypatch.setattr(QuasiNewton, "step", step)
     for _ in range(100):
         try:
-            run(client, store, tmp_path / "parts", progress=stop_sometimes)
+            parts = solve("parts", progress=stop_sometimes)
             break
         except KeyboardInterrupt:
             continue
-    passes = pq.read_table(tmp_path / "whole" / "optimum.parquet")["passes"].to_pylist()
+    passes = pq.read_table(whole / "optimum.parquet")["passes"].to_pylist()
     assert taken.count("stopped") >= 2
     assert taken.count("pass") == max(passes)
     for name in ("optimum.parquet", "optimum.json"):
-        assert (tmp_path / "parts" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
-    assert {path.name for path in (tmp_path / "parts").iterdir()} == {
-        path.name for path in (tmp_path / "whole").iterdir()
-    }
+        assert (parts / name).read_bytes() == (whole / name).read_bytes()
+    assert {path.name for path in parts.iterdir()} == {path.name for path in whole.iterdir()}
 
 
 @pytest.mark.usefixtures("by_passes")
-def test_a_finished_run_is_repeated_for_other_options_only(client: Client, store: Path, tmp_path: Path) -> None:
-    run(client, store, tmp_path / "out")
-    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")}
-    run(client, store, tmp_path / "out")
-    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")} == before
-    run(client, store, tmp_path / "out", OPTIONS.model_copy(update={"alphas": (9.0,)}))
-    assert pq.read_table(tmp_path / "out" / "optimum.parquet")["alpha"].to_pylist() == [9.0]
+def test_a_finished_run_is_repeated_for_other_options_only(solve: Solve) -> None:
+    before = {path: path.stat().st_mtime_ns for path in solve().rglob("*")}
+    assert {path: path.stat().st_mtime_ns for path in solve().rglob("*")} == before
+    out = solve(options=OPTIONS.model_copy(update={"alphas": (9.0,)}))
+    assert pq.read_table(out / "optimum.parquet")["alpha"].to_pylist() == [9.0]
 
 
 @pytest.mark.usefixtures("by_passes")
 @pytest.mark.parametrize("loss", ["squared_hinge", "hinge"])
-def test_weights_of_documents_in_a_large_store(client: Client, tmp_path: Path, loss: str) -> None:
+def test_weights_of_documents_in_a_large_store(solve: Solve, tmp_path: Path, loss: str) -> None:
     (tmp_path / "store").mkdir()
     store = with_columns(small_store(tmp_path / "plain", rows=80, features=12), tmp_path / "store")
-    run(client, store, tmp_path / "out", OptimumOptions(alphas=(1.0,), tol=1e-3, loss=loss))
-    (row,) = pq.read_table(tmp_path / "out" / "optimum.parquet").to_pylist()
+    out = solve(options=OptimumOptions(alphas=(1.0,), tol=1e-2, loss=loss), rows=store)
+    (row,) = pq.read_table(out / "optimum.parquet").to_pylist()
     X, y = read_shards(store)[0], Store.open(store).labels()
     own = (np.arange(len(y)) % 4) / 2
-    here = offline_optimum(X, y, alpha=1.0, loss=loss, tol=1e-3, sample_weight=own)
+    here = offline_optimum(X, y, alpha=1.0, loss=loss, tol=1e-2, sample_weight=own)
     assert row["converged"]
     assert row["dual"] <= here.objective
     assert here.dual <= row["objective"]
-    w = weights(tmp_path / "out", 1.0, 12)
-    z = X @ w
-    losses = np.maximum(0, 1 - (2 * y - 1) * z) ** (1 if loss == "hinge" else 2)
-    objective = own @ losses + 1.0 * np.abs(w).sum()
-    assert row["objective"] == pytest.approx(objective, rel=1e-9)
+    w = weights(out, 1.0, 12)
+    assert row["objective"] == pytest.approx(own @ VALUES[loss](X @ w, 2 * y - 1) + np.abs(w).sum(), rel=1e-9)
 
 
 @pytest.mark.usefixtures("by_passes")
-def test_a_corrupt_state_is_ignored(
-    client: Client, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_corrupt_state_is_ignored(solve: Solve, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "out"
     monkeypatch.setattr(module, "SOLVER_SECONDS", -1.0)
     torn: list[Path] = []
@@ -236,7 +231,7 @@ def test_a_corrupt_state_is_ignored(
             torn.extend(out.glob(".columns/*/state.npz"))
             torn[0].write_bytes(b"PK torn")
 
-    run(client, store, out, progress=tear)
+    solve(progress=tear)
     assert len(torn) == 1
     alone = expected(store, alpha=OPTIONS.alphas[0], tol=1e-2)
     np.testing.assert_array_equal(weights(out, OPTIONS.alphas[0]), alone.weights)
@@ -300,19 +295,18 @@ def test_invalid_options_are_refused(
 
 @pytest.mark.parametrize("nonzeros", [0, module.NEWTON_NONZEROS])
 def test_optima_of_weighted_counts_are_those_of_their_values(
-    client: Client, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nonzeros: int
+    solve: Solve, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nonzeros: int
 ) -> None:
     monkeypatch.setattr(module, "NEWTON_NONZEROS", nonzeros)
     weighting = Weighting(tf="log", idf=True, norm="l2")
     (tmp_path / "values").mkdir()
     values = with_values(store, tmp_path / "values", weighting)
-    options = OptimumOptions(alphas=(2.0,), tol=1e-2)
-    run(client, values, tmp_path / "expected", options)
-    run(client, store, tmp_path / "out", options.model_copy(update={"weighting": weighting}))
-    np.testing.assert_array_equal(weights(tmp_path / "out", 2.0), weights(tmp_path / "expected", 2.0))
-    tables = [pq.read_table(tmp_path / out / "optimum.parquet") for out in ("out", "expected")]
-    assert tables[0].equals(tables[1])
-    assert Model(model_folder(tmp_path / "out", 2.0)).weighting == weighting
+    options = OptimumOptions(alphas=(2.0,), tol=0.1)
+    expected = solve("expected", options, values)
+    out = solve(options=options.model_copy(update={"weighting": weighting}))
+    np.testing.assert_array_equal(weights(out, 2.0), weights(expected, 2.0))
+    assert pq.read_table(out / "optimum.parquet").equals(pq.read_table(expected / "optimum.parquet"))
+    assert Model(model_folder(out, 2.0)).weighting == weighting
 
 
 # ----------------------------------------------------------------------------------------------------------------------

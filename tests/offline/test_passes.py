@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 
 from sparseoco.execution.clusters import ClusterOptions, WorkerShape, connect
 from sparseoco.learners.losses import LOSSES
-from sparseoco.offline import passes as passes_module
-from sparseoco.offline.cluster import passes as cluster_module
 from sparseoco.offline.cluster.epochs import SlopeFiles
 from sparseoco.offline.cluster.passes import ClusterPasses, RowsSource
 from sparseoco.offline.passes import (
@@ -125,7 +123,7 @@ def test_the_cluster_gives_the_bits_of_one_process(
     here = local(stores[0], span)
     expected = here.totals(weights, pass_request)
     for store, chunk in zip(stores, (4096, 7), strict=True):
-        monkeypatch.setattr(passes_module, "CHUNK_ROWS", chunk)
+        monkeypatch.setattr("sparseoco.offline.passes.CHUNK_ROWS", chunk)
         there = cluster(client, store, tmp_path / f"work-{chunk}", span)
         totals = there.totals(weights, pass_request)
         same(totals, expected)
@@ -145,7 +143,7 @@ def test_bits_do_not_depend_on_the_number_of_tasks(
     weights = np.random.default_rng(1).normal(size=(200, 5))
     expected = local(store).totals(weights, REQUESTS[0])
     for tasks in (1, 100):
-        monkeypatch.setattr(cluster_module, "TASKS_PER_SLOT", tasks)
+        monkeypatch.setattr("sparseoco.offline.cluster.passes.TASKS_PER_SLOT", tasks)
         passes = cluster(client, store, tmp_path / f"work-{tasks}")
         assert len(passes.bounds) == 8
         assert len(passes._runs()) == min(8, 2 * tasks)
@@ -154,7 +152,8 @@ def test_bits_do_not_depend_on_the_number_of_tasks(
 
 def test_sums_that_do_not_fit_are_refused(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     passes = cluster(client, make_store(tmp_path / "store"), tmp_path / "work")
-    monkeypatch.setattr(cluster_module, "worker_shape", lambda client: WorkerShape(2, 200 * 8 * 20, 2))
+    small = WorkerShape(2, 200 * 8 * 20, 2)
+    monkeypatch.setattr("sparseoco.offline.cluster.passes.worker_shape", lambda client: small)
     with raises_code("out-of-memory", "5 columns", "200 features"):
         passes.totals(np.ones((200, 5)), REQUESTS[0])
 

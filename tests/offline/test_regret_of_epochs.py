@@ -51,13 +51,14 @@ def run(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Case(NamedTuple):
-    """A run, and its rows, dense, with the intercept as the last column if there is one."""
+    """A run, and its rows, dense, with the intercept as the last column if there is one, and their minimum."""
 
     run: Path
     R: float
     A: np.ndarray
     signs: np.ndarray
     weights: np.ndarray
+    best: float
     fit: dict[str, Any]
 
 
@@ -72,7 +73,9 @@ def case(request: pytest.FixtureRequest, store: Path, tmp_path_factory: pytest.T
         folder = measured(write_search(tmp_path_factory.mktemp("run"), weighted, algorithms=algorithms(R), **own))
         options = {"sample_weight": weights, "fit_intercept": True}
     A = rows_of(X.toarray().astype(float), intercept=request.param)
-    return Case(folder, R, A, 2.0 * labels - 1, weights, {"X": X, "y": labels, **options})
+    alpha, box = np.append(np.full(FEATURES, 2.0), [0.0] * request.param), [R] * FEATURES + [None] * request.param
+    best = minimum(A, 2.0 * labels - 1, alpha, box, weights)
+    return Case(folder, R, A, 2.0 * labels - 1, weights, best, {"X": X, "y": labels, **options})
 
 
 def measured(folder: Path) -> Path:
@@ -96,10 +99,7 @@ def regret_rows(run: Path, number: int) -> list[dict[str, Any]]:
 def test_convergence_to_the_optimum(case: Case, number: int, name: str, grid: dict[str, Any]) -> None:
     grid = grid | {"R": [case.R], "alpha": [2.0]}
     fit = fit_epochs(**case.fit, algorithm=name, grid=grid, epochs=EPOCHS, seed=SEED)
-    extended = case.A.shape[1] - FEATURES
-    alpha, box = np.append(np.full(FEATURES, 2.0), [0.0] * extended), [case.R] * FEATURES + [None] * extended
-    best = minimum(case.A, case.signs, alpha, box, case.weights)
-    rows = regret_rows(case.run, number)
+    best, rows = case.best, regret_rows(case.run, number)
     assert [row["epoch"] for row in rows] == [1, 2, 3, 4]
     each, H = rows[0]["T"], [case.weights.sum() * np.log(2), *fit.objective[:, 0]]
     for s, row in enumerate(rows, start=1):
@@ -113,7 +113,7 @@ def test_convergence_to_the_optimum(case: Case, number: int, name: str, grid: di
         assert not row["exact"]
     (end,) = [end for end in table(case.run, "slopes") if end["configuration"] == number]
     assert end["suboptimality"] == rows[-1]["suboptimality"] >= -end["suboptimality_open"]
-    assert end["objective"] == f"Σ_j f_j({'w, b' if extended else 'w'}) + α‖w‖₁, |w_i| ≤ {case.R:g}"
+    assert end["objective"] == f"Σ_j f_j({'w, b' if 'fit_intercept' in case.fit else 'w'}) + α‖w‖₁, |w_i| ≤ {case.R:g}"
     assert end["exact"] is False
 
 

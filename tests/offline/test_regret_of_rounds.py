@@ -62,7 +62,7 @@ def dense_thresholds(
     """(ROWS, features): h_t without V, sgft (5) and stda (14). With `weights` of the rows w ends with an intercept."""
     X, _ = data()
     full = X if weights is None else np.column_stack([X, np.ones(ROWS)])
-    slopes = np.array([SLOPES["logistic"](x @ v, b) for x, v, b in zip(full, w, y, strict=True)])
+    slopes = SLOPES["logistic"](np.einsum("ti,ti->t", full, w), y)
     slopes = slopes if weights is None else weights * slopes
     eta = 1.0 if name == "stda" else 0.5 / np.sqrt(np.arange(1, ROWS + 1))[:, None]
     steps = np.abs(eta * slopes[:, None] * X)
@@ -80,8 +80,7 @@ def curve(name: str, samples: list[int], loss: str = "logistic", classes: int = 
 
 
 def losses(w: np.ndarray, y: np.ndarray, loss: str) -> np.ndarray:
-    X, _ = data()
-    return np.array([VALUES[loss](x @ v, b) for x, v, b in zip(X, w, y, strict=True)])
+    return VALUES[loss](np.einsum("ti,ti->t", data()[0], w), y)
 
 
 L1: list[tuple[str, dict[str, Any]]] = [
@@ -280,12 +279,7 @@ def comparators() -> dict[int, np.ndarray]:
 
 
 def quantities(
-    name: str,
-    parameters: dict[str, Any],
-    w: np.ndarray,
-    T: int,
-    x: np.ndarray,
-    weights: np.ndarray | None = None,
+    name: str, parameters: dict[str, Any], w: np.ndarray, T: int, x: np.ndarray, weights: np.ndarray | None = None
 ) -> dict[str, float]:
     """As `bounds.QUANTITIES` says, of the dense iterates w_1 … w_T; the slope of the loss taken as 1 in G.
 

@@ -1,17 +1,17 @@
-"""Losses of the oracles: of one margin, or of the margins of all classes."""
+"""Losses of the oracles: of one margin, or element by element of many, or of the margins of all classes."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from tests.oracles.weights import weighted
+from tests.oracles.weights import weight_of, weighted
 
-# Losses of one margin z, labels ±1 or numbers; slopes dℓ/dz are times the weight of the row.
-_SLOPES: dict[str, Callable[[float, float], float]] = {
-    "logistic": lambda z, y: -y * max(np.exp(-np.logaddexp(0.0, y * z)), 1e-306),  # never 0
-    "hinge": lambda z, y: -y if y * z < 1 else 0.0,
-    "squared_hinge": lambda z, y: -2 * y * max(0.0, 1 - y * z),
+# Losses of a margin z, labels ±1 or numbers, or of arrays of both; slopes dℓ/dz are times the weight of the row.
+_SLOPES: dict[str, Callable[[Any, Any], Any]] = {
+    "logistic": lambda z, y: -y * np.maximum(np.exp(-np.logaddexp(0.0, y * z)), 1e-306),  # never 0
+    "hinge": lambda z, y: 0.0 - y * (y * z < 1),
+    "squared_hinge": lambda z, y: -2 * y * np.fmax(0.0, 1 - y * z),
     "squared": lambda z, y: z - y,
     "huber": lambda z, y: np.clip(z - y, -1.0, 1.0),
     "return": lambda z, y: -1.0,
@@ -19,12 +19,12 @@ _SLOPES: dict[str, Callable[[float, float], float]] = {
     "given": lambda z, slope: slope,  # the label is the slope
 }
 SLOPES = {name: weighted(slope) for name, slope in _SLOPES.items()}
-VALUES: dict[str, Callable[[float, float], float]] = {
+VALUES: dict[str, Callable[[Any, Any], Any]] = {
     "logistic": lambda z, y: np.logaddexp(0.0, -y * z),
-    "hinge": lambda z, y: max(0.0, 1 - y * z),
-    "squared_hinge": lambda z, y: max(0.0, 1 - y * z) ** 2,
+    "hinge": lambda z, y: np.fmax(0.0, 1 - y * z),
+    "squared_hinge": lambda z, y: np.fmax(0.0, 1 - y * z) ** 2,
     "squared": lambda z, y: (z - y) ** 2 / 2,
-    "huber": lambda z, y: min((z - y) ** 2 / 2, abs(z - y) - 0.5) if abs(z - y) > 1 else (z - y) ** 2 / 2,
+    "huber": lambda z, y: np.minimum(abs(z - y), 1.0) * (abs(z - y) - np.minimum(abs(z - y), 1.0) / 2),
     "return": lambda z, y: -z,
     "log_return": lambda z, y: -np.log(z),
 }
@@ -87,9 +87,10 @@ class Rounds(NamedTuple):
         return x * self.slopes(W, x, b)
 
 
-def one_margin(name: str) -> Loss:
-    value, slope = VALUES.get(name), SLOPES[name]
-    return Loss(lambda z, y: value(z[0], y), lambda z, y: np.array([slope(z[0], y)]))
+def each_margin(name: str) -> Loss:
+    """Of every output alone, with a label of its own or one for all."""
+    value, slope = VALUES.get(name), _SLOPES[name]
+    return Loss(lambda z, y: value(z, y).sum(), lambda z, y: weight_of(y) * slope(z, np.asarray(y)))
 
 
 def joint(name: str) -> Loss:
@@ -97,11 +98,11 @@ def joint(name: str) -> Loss:
     if name in JOINT_SLOPES:
         return Loss(JOINT_VALUES[name], JOINT_SLOPES[name])
 
-    def each(of: Callable[[float, float], float], z: np.ndarray, truth: int) -> list[float]:
-        return [of(margin, 1.0 if k == truth else -1.0) for k, margin in enumerate(z)]
+    def signs(z: np.ndarray, truth: int) -> np.ndarray:
+        return np.where(np.arange(len(z)) == truth, 1.0, -1.0)
 
-    value, slope = VALUES[name], weighted(lambda z, truth: np.array(each(_SLOPES[name], z, truth)))
-    return Loss(lambda z, truth: sum(each(value, z, truth)), slope)
+    slopes = weighted(lambda z, truth: _SLOPES[name](z, signs(z, truth)))
+    return Loss(lambda z, truth: VALUES[name](z, signs(z, truth)).sum(), slopes)
 
 
 KINDS: dict[str, tuple[int, dict[str, Any]]] = {
@@ -124,6 +125,6 @@ def targets(kind: str, label: Any, outputs: int) -> np.ndarray:
 def incurred(loss: str, kind: str, z: np.ndarray, label: Any) -> tuple[float, bool]:
     """The loss of the margins z (outputs,) of a row, and whether it is predicted wrongly."""
     own = targets(kind, label, len(z))
-    value = JOINT_VALUES[loss](z, label) if loss in JOINT_VALUES else sum(map(VALUES[loss], z, own))
+    value = JOINT_VALUES[loss](z, label) if loss in JOINT_VALUES else VALUES[loss](z, own).sum()
     wrong = {"numbers": False, "classes": z.argmax() != label}.get(kind, ((z > 0) != (own > 0)).any())
     return float(value), bool(wrong)

@@ -96,19 +96,11 @@ def history_norm(past: list[np.ndarray], p: float | str, V: float) -> np.ndarray
 
 
 def truncated(
-    rounds: Rounds,
-    eta0: float,
-    lam: Any,
-    *,
-    cumulative: bool,
-    p: Any = None,
-    V: float = np.inf,
-    step: str = "sqrt",
-    second: str = "same",
+    rounds: Rounds, eta0: float, lam: Any, *, cumulative: bool, p: Any = None, V: float = np.inf, **steps: str
 ) -> Iterator[np.ndarray]:
     """Oiwa et al. 2011, (2), (4), without a history (H_t = 1) or (6) with (9); or cumulative: (13), (14)."""
     W = q = rounds.start
-    u_t = 0.0
+    u_t, step, second = 0.0, steps.get("step", "sqrt"), steps.get("second", "same")
     updates: list[np.ndarray] = []
     for t, x, b in rounds.rows():
         updates.append(-eta(eta0, t, step) * rounds.gradient(W, x, b))

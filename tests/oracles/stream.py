@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 import tests.oracles
-from tests.oracles.losses import SLOPES, VALUES, Rounds, one_margin
+from tests.oracles.losses import SLOPES, VALUES, Rounds, each_margin
 from tests.oracles.proximal import soft
 
 __all__ = ["METHODS", "ORACLES", "SLOPES", "VALUES", "soft"]
@@ -29,7 +29,7 @@ def of_one_margin(method: Callable[..., Iterator[np.ndarray]]) -> Callable[..., 
     def run(X: np.ndarray, y: np.ndarray, loss: str, **parameters: Any) -> Iterator[np.ndarray]:
         if np.ndim(parameters.get("lam")):
             parameters["lam"] = np.reshape(parameters["lam"], (-1, 1))
-        for W in method(Rounds(X, y, one_margin(loss)), **parameters):
+        for W in method(Rounds(X, y, each_margin(loss)), **parameters):
             yield W[:, 0]
 
     return run

@@ -17,6 +17,12 @@ class Label(float):
         return label
 
 
+class Labels(np.ndarray):
+    """The labels of a row, one of each output, and the weight of the row."""
+
+    weight = 1.0
+
+
 def weight_of(label: Any) -> float:
     return getattr(label, "weight", 1.0)
 
@@ -27,10 +33,17 @@ def weighted(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 
 
 def labels_of(values: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
-    """(rows,) `Label`s, or the values where no row has a weight."""
+    """(rows,) `Label`s, or `Labels` of (rows, outputs) values; the values where no row has a weight."""
     if weights is None:
         return values
-    return np.array([Label(value, weight) for value, weight in zip(values, weights, strict=True)], object)
+    labels = np.empty(len(values), object)
+    for i, weight in enumerate(weights):
+        if values.ndim == 1:
+            labels[i] = Label(values[i], weight)
+        else:
+            labels[i] = values[i].view(Labels)
+            labels[i].weight = weight
+    return labels
 
 
 def rows_of(X: np.ndarray, weights: np.ndarray | None = None, *, intercept: bool = False) -> np.ndarray:
