@@ -16,7 +16,7 @@ from sparseoco.storage import inputs as stored
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
 from tests.chaos.readers import __name__ as readers
-from tests.support.changes import CHANGES
+from tests.support.damage import CHANGES
 from tests.support.folders import assert_same_folder, folder_bytes
 from tests.support.forks import Forks
 from tests.support.ingests import COMPRESSORS

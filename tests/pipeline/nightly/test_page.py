@@ -2,7 +2,6 @@
 
 import datetime
 import re
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -68,17 +67,11 @@ def times(increments: int) -> list[Row]:
     return [{"increment": n, "seconds": 2.0, "ended": NOW} for n in range(1, increments + 1)]
 
 
-def page_of(
-    history: list[Row],
-    *,
-    classes: Sequence[Row] = (),
-    configurations: Sequence[Row] = (),
-    times: Sequence[Row] = (),
-    rollbacks: Sequence[Row] = (),
-) -> str:
-    schemas = (HISTORY, CONFIGURATIONS, CLASSES, INCREMENT_TIMINGS, ROLLBACKS, QUARANTINE)
-    tables = (history, configurations, classes, times, rollbacks, ())
-    return render_nightly("mail", *(rows_of(schema, own) for own, schema in zip(tables, schemas, strict=True)))
+def page_of(history: list[Row], **tables: list[Row]) -> str:
+    """The page of a history and of other tables by name, those not given empty."""
+    schemas = {"configurations": CONFIGURATIONS, "classes": CLASSES, "times": INCREMENT_TIMINGS, "rollbacks": ROLLBACKS}
+    others = (rows_of(schema, tables.get(name, [])) for name, schema in schemas.items())
+    return render_nightly("mail", rows_of(HISTORY, history), *others, rows_of(QUARANTINE, []))
 
 
 def test_the_difference_has_its_interval() -> None:
