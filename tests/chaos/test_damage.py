@@ -173,7 +173,7 @@ def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path,
     folder = tmp_path_factory.mktemp("damage") / "tree"
     folder.mkdir()
     write_inputs(folder)
-    with Forks(folder, f"{READ}kernels") as forks:
+    with Forks(folder, f"{READ}loaded") as forks:
         for command in BEFORE:
             assert forks.run(command, seconds=COMPILING).code == 0
         arrive(folder / "nightly", 3)

@@ -150,11 +150,8 @@ def test_inputs_that_change_at_random_moments(tmp_path: Path, monkeypatch: pytes
     wrong = []
     for trial in range(TRIALS):
         rng = random.Random(f"{SEED} {name} {trial}")
-        change, wait, out = (
-            rng.choice([*CHANGES, lambda path, _: os.utime(path)]),
-            rng.random() * seconds,
-            tmp_path / f"out-{trial}",
-        )
+        change = rng.choice([*CHANGES, lambda path, _: os.utime(path)])
+        wait, out = rng.random() * seconds, tmp_path / f"out-{trial}"
         path.write_bytes(before)
         time.sleep(0.02)  # more than a tick of the clock of the file system
         later = threading.Timer(wait, change, (path, after))

@@ -69,7 +69,7 @@ COMMANDS = {
     "nightly": ["nightly", "nightly/places.toml"],
     "rollback": ["nightly", "nightly/places.toml", "--rollback", "1"],
     "optimum": ["optimum", "store", "--out", "out", "--alpha", "0.1,1,10", *ONE],
-    "regret": ["regret", "run", "--tol", "1e-2", "--marks", "3", *ONE],
+    "regret": ["regret", "run", "--tol", "1e-1", "--marks", "3", *ONE],
     "score": [*SCORE, "--keep-top", "10%"],
     "score ids": [*SCORE, "--keep-top", "10%", "--keep-as", "ids", "--column", "title"],
     "generate": ["generate", "out", "--bytes", "20KB", "--vocabulary", "500"],

@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -34,13 +35,14 @@ HEALED = re.compile("/(\\.staging|cells|checkpoints|kept)/")
 """Files that are written again; a command may refuse others that are damaged."""
 
 
-class Commands:
+class Commands(NamedTuple):
     """The commands in a folder with their inputs; what they write is there, or below `root` in an object store."""
 
-    def __init__(
-        self, folder: Path, before: Path, root: str, patch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        self.folder, self.root, self._before, self._patch, self._capsys = folder, root, before, patch, capsys
+    folder: Path
+    before: Path
+    root: str
+    patch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str]
 
     def result(self, name: str) -> Location:
         return resolve_against(location(self.root), RESULTS.get(name, "out"))
@@ -48,7 +50,7 @@ class Commands:
     def command(self, name: str) -> list[str]:
         """The words of a command; a run file names its folder."""
         for file in ("rich.toml", "nightly/places.toml"):
-            text = (self._before / file).read_text()
+            text = (self.before / file).read_text()
             folder = self.result(name) if "://" in self.root else re.search('out = "(.*)"', text)[1]
             (self.folder / file).write_text(re.sub('out = ".*"', f'out = "{folder}"', text))
         own = RESULTS.get(name, "out")
@@ -56,7 +58,7 @@ class Commands:
 
     def restore(self, name: str, files: Files | None = None) -> None:
         """Give the result of a command this content, or that which it had before."""
-        before = self._before / RESULTS.get(name, "out")
+        before = self.before / RESULTS.get(name, "out")
         remove_folder(self.result(name))
         for file, data in (folder_bytes(before, without=()) if files is None else files).items():
             place = resolve_against(self.result(name), file)
@@ -68,10 +70,10 @@ class Commands:
 
     def run(self, name: str) -> str:
         """Run a command; gives the code of its error, or nothing. It has printed one sentence for an error."""
-        self._capsys.readouterr()
+        self.capsys.readouterr()
         with many_commits():
-            ended = call(self._patch, *self.command(name))
-        said = [line for line in self._capsys.readouterr().err.splitlines() if line.startswith("sparseoco: ")]
+            ended = call(self.patch, *self.command(name))
+        said = [line for line in self.capsys.readouterr().err.splitlines() if line.startswith("sparseoco: ")]
         assert len(said) == (ended != 0), said
         return re.fullmatch(r".*\[([a-z-]+)\]", said[0])[1] if said else ""
 
@@ -105,7 +107,7 @@ def commands(
 
 @pytest.fixture(scope="module")
 def forks(prepared: tuple[Path, Path]) -> Iterator[Forks]:
-    with Forks(prepared[0], "tests.chaos.readers:kernels") as forks:
+    with Forks(prepared[0], "tests.chaos.readers:loaded") as forks:
         yield forks
 
 
