@@ -12,6 +12,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import dask
 import numpy as np
 import psutil
 import pytest
@@ -58,7 +59,8 @@ def allocate(size: int) -> int:
 @pytest.mark.chaos
 @pytest.mark.fault(2)
 def test_a_segmentation_fault_ends_a_worker_and_not_the_run(tmp_path: Path) -> None:
-    with connect(ClusterOptions(workers=2), tmp_path / "scratch") as client:
+    once = dask.config.set({"distributed.scheduler.allowed-failures": 1})
+    with once, connect(ClusterOptions(workers=2), tmp_path / "scratch") as client:
         pool = TaskPool(client)
         assert pool.call(segfault, str(tmp_path / "once"), 1) == 7
         with raises_code("worker-killed", kind=SparseocoError):
