@@ -3,6 +3,7 @@
 import hashlib
 import os
 import tempfile
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,12 @@ from sparseoco.store.corpus import Corpus
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.store.terms import term_weights
 from sparseoco.store.weighting import Weighting
+from sparseoco.text.ingest import ingest
+from sparseoco.text.options import TextOptions
 from sparseoco.training.learner import Learner
 from sparseoco.training.models import Model
 from sparseoco.training.search_tables import read_metrics
+from tests.support.texts import write_reviews
 
 TEXTS = ["the grey wave and old tide", "moss fox tree", "tram street lamp roof", ""]
 
@@ -104,6 +108,16 @@ def kernels() -> str:
     MEASURE(weights, *sizes)
     MEASURE_ABSOLUTE(weights, norms)
     return _digest(sizes, norms)
+
+
+def loaded() -> None:
+    """Load the compiled code that most commands need, before forks; leaves no thread."""
+    kernels()
+    with tempfile.TemporaryDirectory() as folder:
+        text, out = write_reviews(Path(folder) / "reviews.jsonl", classes=3), Path(folder) / "store"
+        ingest([str(text)], out, TextOptions())
+        store(str(out))
+    assert threading.active_count() == 1
 
 
 def with_fault(kind: str, number: str, folder: str, report: str, *command: str) -> None:

@@ -12,6 +12,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import dask
 import numpy as np
 import psutil
 import pytest
@@ -27,8 +28,8 @@ from tests.faults.commands import DIVIDED, OPTIONS, tables
 from tests.search.by_hand import cluster_by_hand
 from tests.support.errors import raises_code
 from tests.support.folders import assert_same_results
-from tests.support.kills import worker_processes
 from tests.support.prefect_server import environment, flow_runs, prefect_server, running
+from tests.support.stops import worker_processes
 from tests.support.stores import make_store
 from tests.support.texts import write_run_file
 
@@ -58,7 +59,8 @@ def allocate(size: int) -> int:
 @pytest.mark.chaos
 @pytest.mark.fault(2)
 def test_a_segmentation_fault_ends_a_worker_and_not_the_run(tmp_path: Path) -> None:
-    with connect(ClusterOptions(workers=2), tmp_path / "scratch") as client:
+    once = dask.config.set({"distributed.scheduler.allowed-failures": 1})
+    with once, connect(ClusterOptions(workers=2), tmp_path / "scratch") as client:
         pool = TaskPool(client)
         assert pool.call(segfault, str(tmp_path / "once"), 1) == 7
         with raises_code("worker-killed", kind=SparseocoError):

@@ -3,14 +3,16 @@
 import os
 import random
 import re
+import shutil
 import signal
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-from tests.faults.commands import write_inputs
+from tests.faults.commands import BEFORE, write_inputs
 from tests.support.damage import damaged
 from tests.support.folders import folder_bytes
 from tests.support.forks import End, Forks
@@ -31,13 +33,11 @@ class Kind(NamedTuple):
     Parameters
     ----------
     build : list of commands
-        Leave the artifacts, of the inputs of `tests.faults.commands`.
+        Leave the artifacts, of what the commands `BEFORE` have left.
     files : tuple of str
         Patterns of the artifacts.
     read : list of commands
         Each trial runs one of them, in turn.
-    arrive : callable
-        Changes the inputs between the two.
     warm : bool
         Whether readers find compiled code loaded.
     """
@@ -45,15 +45,16 @@ class Kind(NamedTuple):
     build: list[str]
     files: tuple[str, ...]
     read: list[str]
-    arrive: Callable[[Path], object] = lambda folder: None
     warm: bool = True
 
 
-INGEST = "ingest places.jsonl --out store --min-df 1 --shard-bytes 8192"
-RICH = f"{INGEST} --labels multi --weight-field w --group-field by --time-field at".replace("places", "rich")
+INGEST = " ".join(BEFORE[0])
+HASHED = "ingest places.jsonl --out hashed --min-df 1 --shard-bytes 8192 --hash-bits 8"
+RICH = f"{INGEST} --labels multi --group-field by --time-field at".replace("--out store", "--out rich")
+STAGED = INGEST.replace("--out store", "--out staged")
 KILLED = "tests.faults.commands:killed_at_commit"
 RUN = "run places.toml"
-SEARCH = "search store --out run --algorithm rda --grid lam=0.001,0.01 --folds 2 --epochs 2 --threads 1"
+SEARCH = "search store --out found --algorithm rda --grid lam=0.001,0.01 --folds 2 --epochs 2 --threads 1"
 OPTIMUM = "optimum store --out opt --alpha 1,10 --threads 1"
 REGRET = "regret run --marks 3"
 SCORE = "score run places.jsonl --out scores --keep-class sea --shard-bytes 8192 --threads 1 --keep-top"
@@ -61,25 +62,25 @@ GENERATE = "generate corpus --bytes 20KB --vocabulary 500"
 
 KINDS: dict[str, Kind] = {
     "store": Kind(
-        [INGEST],
+        [],
         ("store/*",),
         [f"{READ}store store", "train store --out model --algorithm rda --threads 1", "status store", INGEST],
     ),
-    "hashed store": Kind([f"{INGEST} --hash-bits 8"], ("store/*",), [f"{READ}store store", f"{INGEST} --hash-bits 8"]),
-    "rich store": Kind([RICH], ("store/*",), [f"{READ}store store", RICH]),
+    "hashed store": Kind([HASHED], ("hashed/*",), [f"{READ}store hashed", HASHED]),
+    "rich store": Kind([RICH], ("rich/*",), [f"{READ}store rich", RICH]),
     "search": Kind(
-        [RUN],
+        [],
         ("run/run.json", "run/search/*", "run/evaluation.json", "run/test.parquet", "run/report/leaderboard.parquet"),
         ["report run", "status run --json", f"{READ}metrics run", RUN, REGRET],
     ),
-    "cells": Kind([RUN], ("run/search/cells/*",), [RUN]),
+    "cells": Kind([], ("run/search/cells/*",), [RUN]),
     "checkpoints": Kind(
-        [INGEST, f"{KILLED} 30 {SEARCH}"],
-        ("run/search/cells/*", "run/search/checkpoints/*", "run/run.json"),
+        [f"{KILLED} 30 {SEARCH}"],
+        ("found/search/cells/*", "found/search/checkpoints/*", "found/run.json"),
         [SEARCH],
     ),
     "model": Kind(
-        [RUN],
+        [],
         ("run/model/*",),
         [
             "predict run/model --proba --margins",
@@ -92,7 +93,7 @@ KINDS: dict[str, Kind] = {
         ],
     ),
     "nightly": Kind(
-        ["nightly nightly/places.toml"],
+        [],
         tuple(f"nightly/run/{part}" for part in ("*.json", "*.parquet", "nightly/**/*", "models/**/*", "shards/*")),
         [
             "nightly nightly/places.toml",
@@ -100,18 +101,15 @@ KINDS: dict[str, Kind] = {
             "predict nightly/run --proba",
             "nightly nightly/places.toml --rollback 1",
         ],
-        lambda folder: arrive(folder / "nightly", 3),
     ),
-    "regret": Kind([RUN, REGRET], ("run/regret/**/*",), ["report run", REGRET, f"{READ}tables run/regret"]),
-    "optimum": Kind(
-        [INGEST, OPTIMUM], ("opt/**/*",), [OPTIMUM, "predict opt/alpha-1.0 --margins", f"{READ}tables opt"]
-    ),
+    "regret": Kind([REGRET], ("run/regret/**/*",), ["report run", REGRET, f"{READ}tables run/regret"]),
+    "optimum": Kind([OPTIMUM], ("opt/**/*",), [OPTIMUM, "predict opt/alpha-1.0 --margins", f"{READ}tables opt"]),
     "scores": Kind(
-        [RUN, f"{SCORE} 10%"],
+        [f"{SCORE} 10%"],
         ("scores/*", "scores/*/*"),
         [f"{SCORE} 10%", f"{SCORE} 20%", f"{READ}scores scores"],
     ),
-    "staged pieces": Kind([f"{READ}ended_before_manifest {INGEST}"], ("store/**/*", "store/.staging/**/*"), [INGEST]),
+    "staged pieces": Kind([f"{READ}ended_before_manifest {STAGED}"], ("staged/**/*", "staged/.staging/**/*"), [STAGED]),
     "synthetic corpus": Kind([GENERATE], ("corpus/**/*",), [GENERATE]),
     "compile cache": Kind([f"{READ}kernels"], ("cache/**/*.nb?",), [f"{READ}kernels"], warm=False),
 }
@@ -140,7 +138,6 @@ def restore(folder: Path, contents: dict[str, bytes]) -> None:
 
 
 COMPILING = 600.0  # seconds: the first time
-READ_WARM = "tests.chaos.readers:kernels"
 
 
 def wrong_end(end: End, expected: End) -> str | None:
@@ -170,22 +167,34 @@ TRIALS = int(os.environ.get("SPARSEOCO_CHAOS_TRIALS", "200"))
 SEED = os.environ.get("SPARSEOCO_CHAOS_SEED", "0")
 
 
+@pytest.fixture(scope="module")
+def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path, Forks]]:
+    """A folder, what is in it before each test, and forks in it that find compiled code loaded."""
+    folder = tmp_path_factory.mktemp("damage") / "tree"
+    folder.mkdir()
+    write_inputs(folder)
+    with Forks(folder, f"{READ}loaded") as forks:
+        for command in BEFORE:
+            assert forks.run(command, seconds=COMPILING).code == 0
+        arrive(folder / "nightly", 3)
+        yield folder, Path(shutil.copytree(folder, folder.with_name("before"))), forks
+
+
 @pytest.mark.chaos
 @pytest.mark.fault(12, 13, 49, 50, 52, 57)
 @pytest.mark.parametrize("name", list(KINDS))
-def test_damaged_files(name: str, tmp_path: Path) -> None:
+def test_damaged_files(name: str, warm: tuple[Path, Path, Forks]) -> None:
     """A bit is flipped, a file is cut, empty or has the content of another; or one value of a JSON file is another one,
     or missing, and the checksum matches: then other results are to be expected."""
-    kind, choose, folder = KINDS[name], random.Random(f"{SEED} {name}"), tmp_path / "tree"
-    folder.mkdir()
-    write_inputs(folder)
-    env = {} if kind.warm else {"NUMBA_CACHE_DIR": str(folder / "cache")}
+    kind, choose, (folder, before, forks) = KINDS[name], random.Random(f"{SEED} {name}"), warm
+    shutil.rmtree(folder)
+    shutil.copytree(before, folder)
     found = []
-    with Forks(folder, READ_WARM if kind.warm else "", **env) as forks:
+    cache = str(folder / "cache")
+    with nullcontext(forks) if kind.warm else Forks(folder, NUMBA_CACHE_DIR=cache) as forks:
         for command in kind.build:
             end = forks.run(command.split(), LINES, seconds=COMPILING)
             assert end.code == (-signal.SIGKILL if command.startswith(KILLED) else 0), (command, end)
-        kind.arrive(folder)
         contents = folder_bytes(folder, without=())
         paths = sorted({str(path.relative_to(folder)) for pattern in kind.files for path in folder.glob(pattern)})
         artifacts = {path: contents[path] for path in paths if contents.get(path)}
@@ -198,15 +207,7 @@ def test_damaged_files(name: str, tmp_path: Path) -> None:
         for trial in range(2 * TRIALS):
             command, expected, left = undisturbed[trial % len(undisturbed)]
             file = choose.choice(list(artifacts))
-            damages = (
-                "flipped",
-                "flipped",
-                "flipped",
-                "cut",
-                "empty",
-                "swapped",
-                *["reshaped"] * file.endswith(".json"),
-            )
+            damages = ["flipped"] * 3 + ["cut", "empty", "swapped"] + ["reshaped"] * file.endswith(".json")
             damage = what = choose.choice(damages)
             if damage == "reshaped":
                 data, what = reshaped(artifacts[file], choose)

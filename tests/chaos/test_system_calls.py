@@ -16,7 +16,7 @@ from sparseoco.storage import inputs as stored
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
 from tests.chaos.readers import __name__ as readers
-from tests.support.changes import CHANGES
+from tests.support.damage import CHANGES
 from tests.support.folders import assert_same_folder, folder_bytes
 from tests.support.forks import Forks
 from tests.support.ingests import COMPRESSORS
@@ -150,11 +150,8 @@ def test_inputs_that_change_at_random_moments(tmp_path: Path, monkeypatch: pytes
     wrong = []
     for trial in range(TRIALS):
         rng = random.Random(f"{SEED} {name} {trial}")
-        change, wait, out = (
-            rng.choice([*CHANGES, lambda path, _: os.utime(path)]),
-            rng.random() * seconds,
-            tmp_path / f"out-{trial}",
-        )
+        change = rng.choice([*CHANGES, lambda path, _: os.utime(path)])
+        wait, out = rng.random() * seconds, tmp_path / f"out-{trial}"
         path.write_bytes(before)
         time.sleep(0.02)  # more than a tick of the clock of the file system
         later = threading.Timer(wait, change, (path, after))

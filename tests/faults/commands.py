@@ -1,10 +1,12 @@
 """Every command that writes a folder, on small inputs, and the same command ended at one of its commits."""
 
+import datetime
 import json
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparseoco.cli import main
+from sparseoco.pipeline.nightly import history
 from sparseoco.pipeline.run_file import RunFile, load_run_file
 from sparseoco.search import selection, worker
 from sparseoco.storage import commit
@@ -52,20 +55,21 @@ where = { split = "test" }
 threads = 1
 """
 ONE = ["--threads", "1"]
+GRID = ["--grid", "lam=1e-3,1e-2", "--grid", "gamma=1"]
 INGEST = ["--min-df", "1", "--shard-bytes", "8192", "--weight-field", "w"]
 SCORE = ["score", "run", "rich.parquet", "--out", "out", "--keep-class", "town", "--shard-bytes", "8192", *ONE]
 COMMANDS = {
     "ingest": ["ingest", "rich.parquet", "--out", "out", "--ngram-range", "1,2", *INGEST, *ONE],
     "ingest hashed": ["ingest", "rich.jsonl", "--out", "out", "--hash-bits", "9", *INGEST, *ONE],
     "ingest more": ["ingest", "rich.jsonl", "more.jsonl", "--out", "grown", *INGEST, *ONE],
-    "search": ["search", "store", "--out", "out", "--algorithm", "rda", "--folds", "2", "--epochs", "2", *ONE],
+    "search": ["search", "store", "--out", "out", "--algorithm", "rda", "--folds", "2", "--epochs", "2", *GRID, *ONE],
     "train": ["train", "store", "--out", "out", "--algorithm", "caos-erm", "--epochs", "3", *ONE],
     "train on features": ["train", "store", "--out", "out", "--features-from", "first", "--epochs", "2", *ONE],
     "run": ["run", "rich.toml"],
     "nightly": ["nightly", "nightly/places.toml"],
     "rollback": ["nightly", "nightly/places.toml", "--rollback", "1"],
     "optimum": ["optimum", "store", "--out", "out", "--alpha", "0.1,1,10", *ONE],
-    "regret": ["regret", "run", "--tol", "1e-2", "--marks", "3", *ONE],
+    "regret": ["regret", "run", "--tol", "1e-1", "--marks", "3", *ONE],
     "score": [*SCORE, "--keep-top", "10%"],
     "score ids": [*SCORE, "--keep-top", "10%", "--keep-as", "ids", "--column", "title"],
     "generate": ["generate", "out", "--bytes", "20KB", "--vocabulary", "500"],
@@ -92,7 +96,7 @@ def write_inputs(folder: Path, rows: int = 160) -> None:
     )
     (folder / "rich.toml").write_text(RUN_FILE)
     (folder / "workers.toml").write_text(RUN_FILE.replace("threads = 1", "workers = 2"))
-    prepare(folder / "nightly", 2, **{"threads = 2": "threads = 1"})
+    prepare(folder / "nightly", 1, **{"threads = 2": "threads = 1"})
     run_file = (folder / "nightly" / "places.toml").read_text()
     (folder / "nightly" / "workers.toml").write_text(run_file.replace("threads = 1", "workers = 2"))
 
@@ -117,10 +121,12 @@ def quick_run(folder: Path) -> RunFile:
 
 @contextmanager
 def many_commits() -> Iterator[None]:
-    """A context in which searches halve small stores and write a checkpoint at every chunk."""
+    """A context in which searches halve small stores and write a checkpoint at every fourth chunk."""
+    chunks = count()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(worker, "POLL_SECONDS", 0)
-        patch.setattr(worker, "_pays", lambda *_, **__: True)
+        patch.setattr(worker, "_pays", lambda *_, **__: next(chunks) % 4 == 0)
+        patch.setattr(history, "_now", lambda: datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC))
         patch.setattr(stream, "CHUNK_ROWS", 91)
         patch.setattr(selection, "MIN_RUNG_ROWS", 40)
         yield

@@ -40,7 +40,7 @@ def increments(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def copy(increments: Path, tmp_path: Path) -> Callable[[str], RunFile]:
     """Copies of the run by name."""
-    return lambda name: copy_of(increments, tmp_path / name, **PROMOTES)
+    return lambda name: copy_of(increments, tmp_path / name, INCREMENTS, **PROMOTES)
 
 
 def models(run: RunFile) -> list[int]:

@@ -11,7 +11,7 @@ from tests.support.texts import write_run_file
 RUN = """
 import sys
 from sparseoco.core import compile_cache
-from sparseoco.pipeline.ahead import compile_kernels
+from sparseoco.pipeline.ahead import compile_kernels, compiled_ahead
 from sparseoco.pipeline.run_file import load_run_file
 from sparseoco.pipeline.steps import run_all
 from sparseoco.storage.locations import location
@@ -24,37 +24,35 @@ print(*names)
 names.clear()
 run_all(run)
 print(*names)
-"""
-START = """
-import sys
-from sparseoco.core.compile_cache import before_compiling
-from sparseoco.pipeline.ahead import compiled_ahead
-from sparseoco.pipeline.run_file import load_run_file
-from sparseoco.storage.locations import location
-
-with compiled_ahead(load_run_file(location(sys.argv[1]))):
-    before_compiling.pop()()
-    print("started", flush=True)
-    sys.stdin.read()
+for _ in range(2):
+    with compiled_ahead(run):
+        compile_cache.before_compiling.pop()()
+        print("started", flush=True)
+        sys.stdin.readline()
 """
 
 
-def test_it_compiles_what_search_train_and_evaluate_need(tmp_path: Path) -> None:
+def second_process(first: int) -> psutil.Process:
+    """The process that compiles for this one."""
+    children = psutil.Process(first).children()
+    (found,) = (child for child in children if "sparseoco.pipeline.ahead" in child.cmdline())
+    return found
+
+
+def test_it_compiles_what_a_run_needs_and_ends_with_it_and_if_that_is_killed(tmp_path: Path) -> None:
     command = [sys.executable, "-c", RUN, str(write_run_file(tmp_path)), str(tmp_path / "small")]
-    ahead, after = (set(line.split()) for line in subprocess.check_output(command, text=True).splitlines()[-2:])
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        printed = list(iter(process.stdout.readline, "started\n"))
+        first = second_process(process.pid)
+        print(file=process.stdin, flush=True)
+        assert process.stdout.readline() == "started\n"
+        assert not first.is_running()
+        second = second_process(process.pid)
+        process.kill()
+    assert not psutil.wait_procs([second], timeout=60)[1]
+    ahead, after = (set(line.split()) for line in printed[-2:])
     assert {"learn", "materialize", "find_ngrams", "tokenize_words"} <= ahead
     assert "count_ngrams" in after
     assert not after & {"learn", "materialize", "evaluate", "gather", "find_ngrams"}
-
-
-def test_it_ends_with_the_run_and_if_that_is_killed(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", START, str(write_run_file(tmp_path))]
-    for kill in (False, True):
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "started\n"
-            children = psutil.Process(process.pid).children()
-            if kill:
-                process.kill()
-        assert len(children) == 1
-        assert not psutil.wait_procs(children, timeout=60)[1]

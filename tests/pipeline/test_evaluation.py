@@ -30,7 +30,7 @@ from sparseoco.training.metrics import class_probabilities
 from sparseoco.training.models import Model, write_model
 from tests.support.commands import Cli, call
 from tests.support.ingests import ingest_bytes, jsonl, random_texts
-from tests.support.stores import make_store
+from tests.support.models import random_model
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Evaluations of a model: metrics as scikit-learn's, predictions of every document.
@@ -39,29 +39,11 @@ from tests.support.stores import make_store
 ROWS = 120
 
 
-def model(folder: Path, classes: int, **description: Any) -> Model:
-    """A model with random weights of the terms t0 … t9."""
-    store = Store.open(make_store(folder / "store", features=10, classes=classes))
-    store.manifest.options.update(TextOptions().plain())
-    weights = np.random.default_rng(1).normal(0, 1, (10, 1 if classes == 2 else classes))
-    described = {"algorithm": "none", "parameters": {}, "loss": "logistic"} | description
-    write_model(folder / "model", weights, store, described, [])
-    return Model(folder / "model")
-
-
 def documents(folder: Path, classes: int) -> Path:
-    """Labelled documents of random terms."""
-    random = np.random.default_rng(2)
+    """Documents of random words with random labels."""
+    labels = np.random.default_rng(2).integers(0, classes, ROWS)
     path = folder / "test.jsonl"
-    lines = [
-        {
-            "id": f"d{i}",
-            "label": f"c{random.integers(0, classes)}",
-            "text": " ".join(f"t{k}" for k in random.integers(0, 10, 6)),
-        }
-        for i in range(ROWS)
-    ]
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    path.write_bytes(jsonl(random_texts(ROWS, 2), label=lambda k: "abc"[labels[k]]))
     return path
 
 
@@ -72,11 +54,11 @@ def evaluated(opened: Model, folder: Path) -> tuple[dict[str, Any], Predictions]
 
 
 def test_two_classes(tmp_path: Path) -> None:
-    opened = model(tmp_path, 2, positive=0)
+    opened = random_model(tmp_path / "run", positive=0)
     found, predictions = evaluated(opened, tmp_path)
     assert predictions.ids.to_pylist() == [f"d{i}" for i in range(ROWS)]
     y, z = predictions.labels, predictions.margins[:, 0]
-    assert found["positive_class"] == "c0"
+    assert found["positive_class"] == "a"
     assert found["error"] == pytest.approx(sk.zero_one_loss(y, z > 0))
     assert found["f1"] == pytest.approx(sk.f1_score(y, z > 0, pos_label=0))
     assert found["roc_auc"] == pytest.approx(sk.roc_auc_score(y == 0, -z))
@@ -90,7 +72,8 @@ def test_a_threshold_and_a_calibration(tmp_path: Path) -> None:
     cut = {"margin": 1.5, "precision": 1.0, "recall": 1.0, "f1": 1.0, "share": 0.5}
     threshold = {"rule": "f1", "rows": 100, "outputs": [cut]}
     calibration = {"method": "sigmoid", "slopes": [0.5], "offsets": [0.2]}
-    found, predictions = evaluated(model(tmp_path, 2, threshold=threshold, calibration=calibration), tmp_path)
+    opened = random_model(tmp_path / "run", threshold=threshold, calibration=calibration)
+    found, predictions = evaluated(opened, tmp_path)
     y, z = predictions.labels, predictions.margins[:, 0]
     assert found["f1"] == pytest.approx(sk.f1_score(y, z > 1.5))
     assert found["error"] == pytest.approx(np.mean(y != (z > 1.5)))
@@ -100,7 +83,7 @@ def test_a_threshold_and_a_calibration(tmp_path: Path) -> None:
 
 
 def test_more_classes(tmp_path: Path) -> None:
-    opened = model(tmp_path, 3)
+    opened = random_model(tmp_path / "run", classes=3)
     found, (_, _, y, z) = evaluated(opened, tmp_path)
     assert found["roc_auc"] == pytest.approx(sk.roc_auc_score(label_binarize(y, classes=range(3)), z))
     assert found["f1_macro"] == pytest.approx(sk.f1_score(y, z.argmax(axis=1), average="macro"))
@@ -109,7 +92,7 @@ def test_more_classes(tmp_path: Path) -> None:
 
 
 def test_many_documents_are_counted_in_histograms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = model(tmp_path, 2)
+    opened = random_model(tmp_path / "run")
     exact, _ = evaluated(opened, tmp_path)
     monkeypatch.setattr(scores, "EXACT_VALUES", 50)
     rough, _ = evaluated(opened, tmp_path)
@@ -186,10 +169,9 @@ def test_a_model_knows_the_stores_of_documents_that_it_has_learned(tmp_path: Pat
 
 
 def test_the_command_prints_the_metrics(tmp_path: Path, cli: Cli) -> None:
-    opened = model(tmp_path, 2)
-    inputs = documents(tmp_path, 2)
+    opened, inputs = random_model(tmp_path / "run"), documents(tmp_path, 2)
     target = tmp_path / "predictions.parquet"
-    printed = cli("evaluate", tmp_path / "model", inputs, "--predictions", target).out
+    printed = cli("evaluate", opened.folder, inputs, "--predictions", target).out
     assert "ROC AUC" in printed
     assert "average precision" in printed
     assert "optimistic" not in printed

@@ -76,7 +76,7 @@ def test_several_labels_and_numbers(tmp_path: Path, cli: Cli) -> None:
         ([], "stone"),
         (["air"], "kite"),
     ]
-    model = trained(tmp_path / "a", sets, cli, labels="multi")
+    model = trained(tmp_path / "a", sets, cli, "--dtype", "float64", labels="multi")
     found = list(Explainer(model).explain(["tide moss", "kite"]))
     assert set(found[0].prediction) == {"sea", "wood"}
     assert (found[1].prediction, found[1].of, found[1].against) == (["air"], "air", "")

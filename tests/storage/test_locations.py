@@ -15,12 +15,7 @@ import pytest
 
 from sparseoco.core.errors import SparseocoError
 from sparseoco.storage import temporary
-from sparseoco.storage.commit import (
-    commit_bytes,
-    commit_json,
-    committed,
-    remove_folder,
-)
+from sparseoco.storage.commit import commit_bytes, commit_json, committed, remove_folder
 from sparseoco.storage.locations import (
     Location,
     is_local,
@@ -311,10 +306,11 @@ def test_values(tmp_path: Path) -> None:
     ("name", "content", "code"),
     [
         ("run.yaml", b"", "unknown-format"),
+        ("run.json", b"{}", "unknown-format"),
         ("latin.toml", b"\xff", "encoding"),
         ("twice.toml", b"a = 1\na = 2\n", "invalid-toml"),
         ("date.toml", b"a = 2020-99-99\n", "invalid-toml"),
-        ("deep.toml", b"a = " + b"[" * 5000, "invalid-toml"),
+        ("deep.toml", b"a = " + b"[" * 5000 + b"]" * 5000, "invalid-toml"),
     ],
 )
 def test_refused_files(tmp_path: Path, name: str, content: bytes, code: str) -> None:

@@ -1,10 +1,13 @@
-"""Damage to files: one flipped bit, a cut, an empty file, a missing one; commits that fail."""
+"""Damage to files, inputs that change while they are read, commits that fail, power that does, clocks that jump."""
 
 import errno
 import os
 import random
-from collections.abc import Iterator
+import sys
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -64,6 +67,56 @@ def damaged(left: dict[str, bytes], file: str, kind: str, choose: random.Random)
     return left | {file: _changed(left[file], kind, choose)}
 
 
+# ----------------------------------------------------------------------------------------------------------------------
+# Ways in which an input file changes while it is read; each is given the path and other content.
+
+
+def replace(path: Path, other: bytes) -> None:
+    """Another file with the same time."""
+    status = path.stat()
+    new = path.parent.parent / "new"
+    new.write_bytes(other)
+    os.utime(new, ns=(status.st_atime_ns, status.st_mtime_ns))
+    new.replace(path)
+
+
+def truncate(path: Path, other: bytes) -> None:
+    os.truncate(path, len(other) // 3)
+
+
+def append(path: Path, other: bytes) -> None:
+    with path.open("ab") as file:
+        file.write(other[:500])
+
+
+def rewrite(path: Path, other: bytes) -> None:
+    """Same size, and its time is set back."""
+    status = path.stat()
+    with path.open("r+b") as file:
+        file.write((other + bytes(status.st_size))[: status.st_size])
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def write_slowly(path: Path, other: bytes) -> None:
+    with path.open("wb", buffering=0) as file:
+        for begin in range(0, len(other), 1 + len(other) // 7):
+            file.write(other[begin : begin + 1 + len(other) // 7])
+            time.sleep(0.01)
+
+
+def recreate(path: Path, other: bytes) -> None:
+    path.unlink()
+    time.sleep(0.005)
+    path.write_bytes(other)
+
+
+CHANGES: list[Callable[[Path, bytes], None]] = [replace, truncate, append, rewrite, write_slowly, recreate]
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Commits that fail.
+
+
 @contextmanager
 def failing_commit(number: int, code: int = errno.ENOSPC) -> Iterator[list[Path]]:
     """A context whose n-th sync of a file that is committed fails, by default of a full disk; the files synced."""
@@ -108,4 +161,87 @@ def stopped_at(step: str) -> Iterator[None]:
     stop = Mock(side_effect=SparseocoError("stopped", code="stopped"))
     with pytest.MonkeyPatch.context() as patch, raises_code("stopped", kind=SparseocoError):
         patch.setattr(step, stop)
+        yield
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# A machine that loses its power, and a clock that jumps.
+#
+# The content of a file is durable as it was at its last `fsync`, the names in a folder as they were at the `fsync` of
+# the folder. A journalling file system may also have renamed a file whose content it has not yet written: it is then
+# empty.
+
+
+class Disk:
+    """What would be left of the folder `root` after each of its syncs.
+
+    `states` has the paths and contents of the files that are left after each `fsync`: those whose names are durable,
+    and with `ahead` those that have a name, of which some are empty; `paths` has what was synced.
+    """
+
+    def __init__(self, root: Path, *, ahead: bool) -> None:
+        self._root, self._ahead = root, ahead
+        self._contents: dict[int, bytes] = {}
+        self._folders: dict[str, dict[str, int]] = {}  # inode by name; of a folder -1: a file may have it later
+        self.states: list[dict[str, bytes]] = []
+        self.paths: list[Path] = []
+
+    def synced(self, path: Path) -> None:
+        """Note that a file or folder was synced."""
+        if not path.is_relative_to(self._root):
+            return
+        if path.is_dir():
+            self._folders[str(path)] = _inodes(path)
+        else:
+            self._contents[path.stat().st_ino] = path.read_bytes()
+        self.states.append(dict(self._left(self._root)))
+        self.paths.append(path)
+
+    def _left(self, folder: Path) -> Iterator[tuple[str, bytes]]:
+        names = self._folders.get(str(folder), {})
+        if self._ahead:
+            names = _inodes(folder)
+        for name, inode in names.items():
+            path = folder / name
+            if path.is_dir():
+                yield from self._left(path)
+            elif inode in self._contents or (self._ahead and inode >= 0):
+                yield str(path.relative_to(self._root)), self._contents.get(inode, b"")
+
+
+def _inodes(folder: Path) -> dict[str, int]:
+    return {entry.name: -1 if entry.is_dir() else entry.inode() for entry in os.scandir(folder)}
+
+
+@contextmanager
+def recorded(root: Path, *, ahead: bool) -> Iterator[Disk]:
+    """Record what this process syncs below a folder. What it has now is durable; names in unsynced folders are not."""
+    root.mkdir(parents=True, exist_ok=True)
+    disk, sync = Disk(root, ahead=ahead), os.fsync
+    for path in [root, *root.rglob("*")]:
+        disk.synced(path)
+    disk.states.clear()
+    disk.paths.clear()
+
+    def record(descriptor: int) -> None:
+        sync(descriptor)
+        disk.synced(Path(os.readlink(f"/proc/self/fd/{descriptor}")))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", record)
+        yield disk
+
+
+@contextmanager
+def jumping_clock() -> Iterator[None]:
+    """A day forwards, then back, then two days back, as this package asks for the time. Dask keeps the true one."""
+    now, calls = time.time, count()
+
+    def jump() -> float:
+        ours = sys._getframe(1).f_globals["__name__"].startswith("sparseoco")
+        days = (0, 1, -1)[(next(calls) + 3) // 4 % 3] if ours else 0
+        return now() + 86_400.0 * days
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(time, "time", jump)
         yield

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 @contextmanager
 def serving(server: HTTPServer) -> Iterator[int]:
     """The port of a server, which answers within the block."""
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))  # seconds between looks for its end
     thread.start()
     try:
         yield server.server_port

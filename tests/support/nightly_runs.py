@@ -71,20 +71,26 @@ def prepare(folder: Path, increments: int = 0, **changes: str) -> RunFile:
 
 
 def nights(folder: Path, increments: int, **changes: str) -> RunFile:
-    """A run whose increments came one by one."""
+    """A run whose increments came one by one; what it had after each is kept in the folders `after-1`, `after-2`, …"""
     run = prepare(folder, **changes)
     for increment in range(1, increments + 1):
         arrive(folder, increment)
         run_nightly(run)
+        shutil.copytree(folder / "run", folder / f"after-{increment}")
     return run
 
 
-def copy_of(original: Path, folder: Path, **changes: str) -> RunFile:
-    """A copy of a run, which continues: its inputs are where they were, and in the folder `later`."""
-    shutil.copytree(original / "run", folder / "run")
-    inputs = f'inputs = ["{original / "incoming"}", "{folder / "later"}"]'
+def copy_of(original: Path, folder: Path, increments: int, **changes: str) -> RunFile:
+    """A copy of a run as it was after so many increments, which continues with those that arrive in the folder `later`.
+
+    Its other inputs are where they were.
+    """
+    results = original / f"after-{increments}"
+    shutil.copytree(results if results.exists() else original / "run", folder / "run")
     (folder / "later").mkdir()
-    return prepare(folder, **{'inputs = ["incoming"]': inputs}, **changes)
+    inputs = [original / "incoming" / f"increment-{number}.jsonl" for number in range(1, increments + 1)]
+    listed = json.dumps([*map(str, inputs), str(folder / "later")])
+    return prepare(folder, **{'inputs = ["incoming"]': f"inputs = {listed}"}, **changes)
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -29,7 +29,7 @@ from sparseoco.text.options import TextOptions
 from sparseoco.text.readers import read_documents
 from sparseoco.text.sources import find_sources
 from sparseoco.text.tables import TableFile
-from tests.support.changes import CHANGES, append, truncate
+from tests.support.damage import CHANGES, append, truncate
 from tests.support.errors import raises_code
 from tests.support.folders import folder_bytes
 from tests.support.ingests import jsonl, random_texts

@@ -1,14 +1,10 @@
 """Decisions of nightly runs: promotion, and rollback to the model of an earlier increment."""
 
-import errno
 import json
-import os
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 
@@ -28,7 +24,7 @@ from sparseoco.pipeline.nightly.records import (
 )
 from sparseoco.pipeline.run_file import RunFile
 from sparseoco.storage import commit
-from sparseoco.storage.commit import commit_json, read_json
+from sparseoco.storage.commit import read_json
 from sparseoco.storage.locks import exclusive_lock
 from sparseoco.training.models import Model
 from tests.support.commands import Cli
@@ -77,32 +73,27 @@ def test_diverged_configurations_are_not_chosen() -> None:
         choose_candidate([increment(10, None, None)], "best")
 
 
-def compared(metric: str, difference: float, width: float) -> Comparison:
-    return Comparison(metric, 100, 0.5 + difference, 0.5, difference, difference - width, difference + width)
-
-
-def test_no_worse_by_the_margin() -> None:
+def test_no_worse_by_the_margin_or_better_by_its_confidence_interval() -> None:
     assert decide(Comparison("error"), deployed=False, margin=0.0, confidence=0.95).promoted
-    undefined = decide(Comparison("error"), deployed=True, margin=0.0, confidence=0.95)
-    assert not undefined.promoted
+    assert not decide(Comparison("error"), deployed=True, margin=0.0, confidence=0.95).promoted  # undefined
     for metric, sign in (("error", 1), ("roc_auc", -1)):
-        for worse, margin, expected in ((0.0, 0.0, True), (0.001, 0.0, False), (0.001, 0.002, True)):
-            found = decide(compared(metric, sign * worse, 0.1), deployed=True, margin=margin, confidence=0)
-            assert found.promoted == expected
-
-
-def test_better_by_its_confidence_interval() -> None:
-    for metric, sign in (("error", 1), ("roc_auc", -1)):
-        for worse, width, margin, expected in (
-            (-0.02, 0.01, 0.0, True),
-            (-0.02, 0.03, 0.0, False),
-            (0.0, 0.0, 0.0, False),  # no reason
-            (0.01, 0.01, 0.03, True),
-            (0.01, 0.03, 0.03, False),
+        for worse, width, margin, confidence, expected in (
+            (0.0, 0.1, 0.0, 0, True),
+            (0.001, 0.1, 0.0, 0, False),
+            (0.001, 0.1, 0.002, 0, True),
+            (-0.02, 0.01, 0.0, 0.95, True),
+            (-0.02, 0.03, 0.0, 0.95, False),
+            (0.0, 0.0, 0.0, 0.95, False),  # no reason
+            (0.01, 0.01, 0.03, 0.95, True),
+            (0.01, 0.03, 0.03, 0.95, False),
         ):
-            found = decide(compared(metric, sign * worse, width), deployed=True, margin=margin, confidence=0.95)
+            difference = sign * worse
+            compared = Comparison(
+                metric, 100, 0.5 + difference, 0.5, difference, difference - width, difference + width
+            )
+            found = decide(compared, deployed=True, margin=margin, confidence=confidence)
             assert found.promoted == expected
-            assert "95% interval" in found.reason
+            assert ("95% interval" in found.reason) == (confidence > 0)
 
 
 def test_only_a_better_model_is_promoted(tmp_path: Path) -> None:
@@ -144,26 +135,26 @@ def test_a_rare_class_has_a_threshold_by_default(tmp_path: Path) -> None:
     assert (default.rule.since.partition(" has ")[2], given.rule.since) == ("9.1% of the documents", "")
 
 
-def test_increments_unlike_the_others(tmp_path: Path) -> None:
+def test_increments_unlike_the_others(four_nights: Path, tmp_path: Path) -> None:
     """A model that is worse is not promoted; files without documents change nothing; a new class is refused."""
-    run = nights(tmp_path, 1)
-    upside_down = arrive(tmp_path, 2)
+    run = copy_of(four_nights, tmp_path, 1)
+    upside_down = arrive(tmp_path, 2, to="later")
     text = upside_down.read_text()
     for a, b in (("sea", "?"), ("wood", "sea"), ("?", "wood")):
         text = text.replace(f'"label": "{a}"', f'"label": "{b}"')
     upside_down.write_text(text)
     run_nightly(run)
-    arrive(tmp_path, 3)
+    arrive(tmp_path, 3, to="later")
     outcome = run_nightly(run)
     assert "not promoted" in increment_line(outcome.increments[0]) or outcome.increments[0]["promoted"]
-    (tmp_path / "incoming" / "increment-4.jsonl").write_text("")
+    (tmp_path / "later" / "increment-4.jsonl").write_text("")
     empty = run_nightly(run).increments[0]
     assert (empty["documents"], empty["promoted"], empty["error"], empty["deployed_error"]) == (0, False, None, None)
-    arrive(tmp_path, 5)
+    arrive(tmp_path, 5, to="later")
     after = run_nightly(run).increments[0]
     assert after["error"] is not None
     assert rows_of(tmp_path / "run", "history")[3]["reason"] == "the new files contain no documents"
-    odd = arrive(tmp_path, 6)
+    odd = arrive(tmp_path, 6, to="later")
     odd.write_text(odd.read_text().replace('"label": "sea"', '"label": "moon"'))
     with raises_code("unknown-class", odd, "3 classes"):
         run_nightly(run)
@@ -194,25 +185,15 @@ def test_a_class_that_comes_later(tmp_path: Path) -> None:
     assert run_nightly(lenient).increments[0]["documents"] == 89
 
 
-def three_nights(folder: Path, before_last: Callable[[], None] = lambda: None, **changes: str) -> list[dict[str, Any]]:
-    """The history of three increments; `changes` to the run file hold for the first two of them."""
-    nights(folder, 2, **changes)
-    before_last()
-    run = prepare(folder)
-    arrive(folder, 3)
-    run_nightly(run)
-    return rows_of(folder / "run", "history")
-
-
-def test_a_grid_that_changes(tmp_path: Path) -> None:
+def test_a_grid_that_changes(four_nights: Path, tmp_path: Path) -> None:
     """A new configuration learns all earlier increments, with the bits of one that was there from the start."""
-    three_nights(tmp_path / "always")
-    fewer = {"lam = [1e-4, 1e-2], eta0 = [0.1, 0.3, 1.0]": "lam = [1e-4], eta0 = [0.3]"}
-    history = three_nights(tmp_path / "later", **fewer)
-    assert [row["increment"] for row in history] == [1, 2, 3]
+    nights(tmp_path, 2, **{"lam = [1e-4, 1e-2], eta0 = [0.1, 0.3, 1.0]": "lam = [1e-4], eta0 = [0.3]"})
+    arrive(tmp_path, 3)
+    run_nightly(prepare(tmp_path))
+    assert [row["increment"] for row in rows_of(tmp_path / "run", "history")] == [1, 2, 3]
     always, later = (
-        [row for row in rows_of(tmp_path / name / "run", "history-configurations") if row["increment"] == 3]
-        for name in ("always", "later")
+        [row for row in rows_of(run, "history-configurations") if row["increment"] == 3]
+        for run in (four_nights / "run", tmp_path / "run")
     )
     assert later == always
 
@@ -227,60 +208,15 @@ def test_a_grid_that_changes_during_an_increment(tmp_path: Path) -> None:
     assert (described["algorithm"], described["parameters"]) == (row["algorithm"], json.loads(row["parameters"]))
 
 
-def test_states_of_another_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_states_of_another_version(four_nights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything is learned again, and the deployed model is evaluated by its weights, as before."""
-    whole = three_nights(tmp_path / "whole")
-    later = three_nights(tmp_path / "later", lambda: monkeypatch.setattr("sparseoco.training.learner.FORMAT", 99))
-    assert later[2]["deployed_error"] == whole[2]["deployed_error"]
-    assert later[2]["error"] == whole[2]["error"]
-
-
-def test_a_state_at_an_earlier_position_than_its_files(tmp_path: Path) -> None:
-    """A run killed between the two, after another had left the increment's results: it is learned again."""
-    run = nights(tmp_path, 1)
-    for path in (tmp_path / "run" / "nightly" / "checkpoints").glob("*.json"):
-        commit_json(path, read_json(path) | {"position": [1, 31]})
-    arrive(tmp_path, 2)
-    assert [row["increment"] for row in run_nightly(run).increments] == [2]
-
-
-def test_a_state_that_is_temporarily_unreadable_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Out of file descriptors, or a store that does not answer: the run ends, and resumes later."""
-    run = nights(tmp_path, 1)
-    arrive(tmp_path, 2)
-    states = run.out / "nightly" / "checkpoints"
-    before = sorted(path.name for path in states.iterdir())
-    full = Mock(side_effect=OSError(errno.EMFILE, os.strerror(errno.EMFILE)))
-    with monkeypatch.context() as patch, raises_code("io-error", os.strerror(errno.EMFILE), kind=StorageError):
-        patch.setattr("sparseoco.storage.checkpoints.as_local_file", full)
-        run_nightly(run)
-    assert sorted(path.name for path in states.iterdir()) == before
-    with monkeypatch.context() as patch:
-        patch.setattr("sparseoco.search.worker.StateLostError", None)
-        assert [row["increment"] for row in run_nightly(run).increments] == [2]
-
-
-@pytest.mark.parametrize(
-    "step",
-    ["sparseoco.search.increments.IncrementChain.remove_unneeded", "sparseoco.pipeline.nightly.records.add_increment"],
-)
-def test_states_of_the_increment_before_are_removed_after_a_stop(step: str, tmp_path: Path) -> None:
-    """A run stopped after its decision, or after it has learned, but before the removal: the next one removes them."""
-    run = nights(tmp_path, 1)
-    states = run.out / "nightly" / "checkpoints"
-
-    def names() -> set[str]:
-        return {path.name for path in states.iterdir()}
-
-    before = names()
-    arrive(tmp_path, 2)
-    with stopped_at(step):
-        run_nightly(run)
-    assert before < names()
+    run = copy_of(four_nights, tmp_path, 2)
+    monkeypatch.setattr("sparseoco.training.learner.FORMAT", 99)
+    arrive(tmp_path, 3, to="later")
     run_nightly(run)
-    assert len(rows_of(run.out, "history")) == 2
-    assert not before & names()
-    assert len(names()) == len(before)
+    whole, later = (rows_of(run, "history")[2] for run in (four_nights / "run", tmp_path / "run"))
+    assert later["deployed_error"] == whole["deployed_error"]
+    assert later["error"] == whole["error"]
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -336,7 +272,7 @@ def increments(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def run(increments: Path, tmp_path: Path) -> RunFile:
     """The same in a folder of its own, with the inputs where they are."""
-    return copy_of(increments, tmp_path, **PROMOTES)
+    return copy_of(increments, tmp_path, 3, **PROMOTES)
 
 
 def said(run: RunFile) -> list[int]:

@@ -23,7 +23,7 @@ from sparseoco.pipeline.nightly import run as nightly_run
 from sparseoco.pipeline.nightly.records import LISTED
 from sparseoco.pipeline.run_file import RunFile
 from sparseoco.search import worker
-from sparseoco.storage.commit import read_json
+from sparseoco.storage.commit import commit_json, read_json
 from sparseoco.storage.locks import exclusive_lock
 from sparseoco.storage.tables import write_parquet
 from sparseoco.store.manifest import latest_manifest
@@ -31,7 +31,7 @@ from sparseoco.text.ingest import ingest
 from tests.support.commands import Cli
 from tests.support.damage import stopped_at
 from tests.support.errors import raises_code
-from tests.support.nightly_runs import arrive, contents, copy_of, nights, prepare, rows_of
+from tests.support.nightly_runs import arrive, contents, copy_of, prepare, rows_of
 from tests.support.pages import figures
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -43,41 +43,29 @@ from tests.support.pages import figures
 INCREMENTS = 3
 
 
-@pytest.fixture(scope="module")
-def learned(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a run of some increments."""
-    folder = tmp_path_factory.mktemp("learned")
-    nights(folder, INCREMENTS)
-    return folder
-
-
 @pytest.fixture
-def run(learned: Path, tmp_path: Path) -> RunFile:
-    """The same in a folder of its own."""
-    return copy_of(learned, tmp_path)
+def run(four_nights: Path, tmp_path: Path) -> RunFile:
+    """A run of some increments."""
+    return copy_of(four_nights, tmp_path, INCREMENTS)
 
 
 @pytest.fixture(scope="module")
-def undisturbed(learned: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+def undisturbed(four_nights: Path) -> dict[str, bytes]:
     """What a run leaves that learned one more increment."""
-    run = copy_of(learned, tmp_path_factory.mktemp("undisturbed"))
-    arrive(run.out.parent, INCREMENTS + 1, to="later")
-    run_nightly(run)
-    return comparable(run)
+    return comparable(four_nights / f"after-{INCREMENTS + 1}")
 
 
-def comparable(run: RunFile) -> dict[str, bytes]:
+def comparable(run: Path) -> dict[str, bytes]:
     """Without manifests, which say where the inputs are."""
     left_out = ("sources-", "manifest")
-    found = contents(run.out)
-    return {name: data for name, data in found.items() if not any(word in name for word in left_out)}
+    return {name: data for name, data in contents(run).items() if not any(word in name for word in left_out)}
 
 
 def same(run: RunFile, undisturbed: dict[str, bytes]) -> None:
     """Run one more increment, and compare its files with those of an undisturbed run."""
     arrive(run.out.parent, INCREMENTS + 1, to="later")
     run_nightly(run)
-    found = comparable(run)
+    found = comparable(run.out)
     assert {name for name, data in undisturbed.items() if found.get(name) != data} == set()
 
 
@@ -111,6 +99,12 @@ def overwrite_model(run: Path) -> None:
     (run / "history.parquet").unlink()
 
 
+def move_states(run: Path) -> None:
+    """As if killed between the states and their files, after another run had left the results of the increment."""
+    for path in (run / "nightly" / "checkpoints").glob("*.json"):
+        commit_json(path, read_json(path) | {"position": [1, 31]})
+
+
 LOSSES: dict[str, Callable[[Path], None]] = {
     "empty": lambda run: results(run, lambda data: b""),
     "object": lambda run: results(run, lambda data: b"{}"),
@@ -120,6 +114,7 @@ LOSSES: dict[str, Callable[[Path], None]] = {
     "missing": lambda run: results(run, lambda data: None),
     "the history": lose_history,
     "a model": overwrite_model,
+    "positions": move_states,
 }
 
 
@@ -129,14 +124,29 @@ def test_what_is_lost_or_corrupt_is_computed_again(run: RunFile, undisturbed: di
     same(run, undisturbed)
 
 
-def test_results_that_were_not_committed_are_by_a_run_without_new_files(
-    run: RunFile, undisturbed: dict[str, bytes]
-) -> None:
+def states(run: RunFile) -> set[str]:
+    return {path.name for path in (run.out / "nightly" / "checkpoints").iterdir()}
+
+
+@pytest.mark.parametrize(
+    ("step", "removed"),
+    [
+        ("sparseoco.pipeline.nightly.records.add_increment", False),
+        ("sparseoco.search.increments.IncrementChain.remove_unneeded", False),
+        ("sparseoco.search.increments.IncrementResults.write", True),
+    ],
+)
+def test_what_was_not_done_before_a_stop(run: RunFile, undisturbed: dict[str, bytes], step: str, removed: bool) -> None:
+    """A run that has decided, without new files, or one that has learned: the next removes states, commits results."""
+    before = states(run)
     arrive(run.out.parent, INCREMENTS + 1, to="later")
-    with stopped_at("sparseoco.search.increments.IncrementResults.write"):
+    with stopped_at(step):
         run_nightly(run)
-    assert run_nightly(run).message.startswith("Nothing new")
-    assert comparable(run) == undisturbed
+    assert (before < states(run)) != removed
+    assert run_nightly(run).message.startswith("Nothing new") != step.endswith("add_increment")
+    assert comparable(run.out) == undisturbed
+    assert not before & states(run)
+    assert len(before) == len(states(run))
 
 
 def test_a_transient_memory_error_decides_nothing(
@@ -158,16 +168,27 @@ def test_a_transient_memory_error_decides_nothing(
     assert not short
 
 
-def test_a_transient_file_system_error_ends_the_run(
-    run: RunFile, undisturbed: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("step", "number"),
+    [
+        ("sparseoco.search.worker.block_corpus", errno.ESTALE),
+        ("sparseoco.storage.checkpoints.as_local_file", errno.EMFILE),
+    ],
+)
+def test_a_transient_error_of_the_system_ends_the_run(
+    run: RunFile, undisturbed: dict[str, bytes], step: str, number: int
 ) -> None:
-    stale = Mock(side_effect=OSError(errno.ESTALE, os.strerror(errno.ESTALE)))
+    """A file system that does not answer, or no file descriptors: all states are kept, and the next run resumes."""
+    before = states(run)
     arrive(run.out.parent, INCREMENTS + 1, to="later")
-    with monkeypatch.context() as patch, raises_code("io-error", os.strerror(errno.ESTALE), kind=StorageError):
-        patch.setattr("sparseoco.search.worker.block_corpus", stale)
+    with pytest.MonkeyPatch.context() as patch, raises_code("io-error", os.strerror(number), kind=StorageError):
+        patch.setattr(step, Mock(side_effect=OSError(number, os.strerror(number))))
         run_nightly(run)
+    assert states(run) == before
     assert len(rows_of(run.out, "history")) == INCREMENTS
-    same(run, undisturbed)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sparseoco.search.worker.StateLostError", None)
+        same(run, undisturbed)
 
 
 def test_a_missing_table_is_not_overwritten(run: RunFile, undisturbed: dict[str, bytes]) -> None:
@@ -461,13 +482,13 @@ def test_many_runs_at_once(tmp_path: Path) -> None:
     assert contents(tmp_path / "many" / "run") == contents(tmp_path / "one" / "run")
 
 
-def test_the_command(tmp_path: Path, cli: Cli) -> None:
+def test_the_command_and_its_page(tmp_path: Path, cli: Cli) -> None:
     prepare(tmp_path, 1)
-    file = tmp_path / "places.toml"
+    file, page = tmp_path / "places.toml", tmp_path / "run" / "nightly.html"
     said = cli("nightly", file).out
     assert "increment 1: 90 documents, " in said
     assert "promoted: no model was deployed before" in said
-    assert "nightly.html" in said
+    assert str(page) in said
     printed = cli("nightly", file, "--if-running", "wait").out
     assert printed.startswith("Nothing new: all files are learned, up to increment 1.")
     with exclusive_lock(tmp_path / "run"):
@@ -479,16 +500,10 @@ def test_the_command(tmp_path: Path, cli: Cli) -> None:
     other = file.with_name("other.toml")
     other.write_text(file.read_text().replace('inputs = ["incoming"]', 'inputs = ["incoming"]\nstore = "elsewhere"'))
     assert "were not learned from the shards in" in cli("nightly", other, code=2).err
-
-
-def test_the_page(tmp_path: Path) -> None:
-    run = prepare(tmp_path, 1)
-    run_nightly(run)
     (tmp_path / "incoming" / "increment-2.jsonl").write_text(
         '{"id": "x", "label": "sea", "text": "<script>alert(1)</script> wave"}\n'
     )
-    page = run_nightly(run).page
-    assert page is not None
+    cli("nightly", file)
     text = page.read_text()
     assert "The model of increment" in text
     assert set(figures(text)) == {"errors", "recall"}

@@ -30,15 +30,6 @@ from tests.support.prefect_server import artifacts, environment, flow_runs, pref
 # Increments have the bits of one uninterrupted stream, for any workers and interruptions.
 
 
-@pytest.fixture(scope="module")
-def four_nights(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a run whose four files came one by one."""
-    folder = tmp_path_factory.mktemp("increments")
-    nights(folder, 4)
-    assert [row["increment"] for row in rows_of(folder / "run", "history")] == [1, 2, 3, 4]
-    return folder
-
-
 def stream(store: Store, seed: int, shuffle: bool) -> tuple[sp.csr_matrix, np.ndarray]:
     """The documents of all increments in the order in which they are learned."""
     matrix, _ = read_shards(store.folder)
@@ -59,6 +50,7 @@ def test_the_bits_of_an_uninterrupted_run(four_nights: Path, tmp_path: Path, shu
         folder = tmp_path
         nights(folder, 4, **{"seed = 3": "seed = 3\nshuffle = false"})
     store = Store.open(folder / "run" / "shards")
+    assert [row["increment"] for row in rows_of(folder / "run", "history")] == [1, 2, 3, 4]
     assert len(store.manifest.features.files) < 4  # small ones are merged
     last = rows_of(folder / "run", "history")[-1]
     assert last["promoted"]
@@ -106,14 +98,10 @@ def test_every_configuration_is_evaluated_before_it_learns(four_nights: Path) ->
             assert row["progressive_error"] == (errors - before) / 90
             before = errors
     for row in rows_of(run, "history")[1:]:
-        first = 90 * (row["increment"] - 1)
+        rows = slice(90 * (row["increment"] - 1), 90 * row["increment"])
+        own = X[rows]
         champion = Learner.load(run / "models" / f"{row['deployed']:08d}" / "learner.npz", n_features=store.n_features)
-        _, wrong = champion.evaluate(
-            X[first : first + 90].indptr,
-            X[first : first + 90].indices,
-            X[first : first + 90].data,
-            y[first : first + 90],
-        )
+        _, wrong = champion.evaluate(own.indptr, own.indices, own.data, y[rows])
         assert row["deployed_error"] == int(wrong[0]) / 90
 
 

@@ -2,7 +2,6 @@
 
 import datetime
 import re
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -67,18 +66,15 @@ def times(increments: int) -> list[Row]:
     return [{"increment": n, "seconds": 2.0, "ended": NOW} for n in range(1, increments + 1)]
 
 
-def page_of(
-    history: list[Row],
-    *,
-    classes: Sequence[Row] = (),
-    configurations: Sequence[Row] = (),
-    times: Sequence[Row] = (),
-    rollbacks: Sequence[Row] = (),
-) -> str:
+def page_of(history: list[Row], **tables: list[Row]) -> str:
+    """The page of a history and of other tables by name, those not given empty."""
     schemas = (HISTORY, CONFIGURATIONS, CLASSES, INCREMENT_TIMINGS, ROLLBACKS, QUARANTINE)
-    tables = (history, configurations, classes, times, rollbacks, ())
-    rows = (rows_of(schema, own) for own, schema in zip(tables, schemas, strict=True))
-    return render_nightly("mail", dict(zip(DRAWN, rows, strict=True)))
+    names = ("history", "configurations", "classes", "times", "rollbacks", "quarantine")
+    given = (
+        rows_of(schema, ({"history": history} | tables).get(name, []))
+        for name, schema in zip(names, schemas, strict=True)
+    )
+    return render_nightly("mail", dict(zip(DRAWN, given, strict=True)))
 
 
 def test_the_difference_has_its_interval() -> None:

@@ -34,7 +34,7 @@ from sparseoco.text.sources import find_sources, list_files
 from sparseoco.text.streams import Stream
 from tests.search.by_hand import cluster_by_hand
 from tests.storage.conftest import SECRET
-from tests.support.commands import call
+from tests.support.commands import Cli
 from tests.support.errors import raises_code
 from tests.support.folders import files, folder_bytes
 from tests.support.ingests import jsonl, random_texts
@@ -50,7 +50,8 @@ from tests.support.texts import RUN_FILE, write_reviews, write_run_file
 def file(bucket: Location, tmp_path: Path) -> Location:
     """A run file in a bucket, with its text in the same folder."""
     folder = bucket / "runs" / "places"
-    write_run_file(tmp_path)
+    path = write_run_file(tmp_path)
+    path.write_text(path.read_text().replace("folds = 3", "folds = 1"))
     for name in ("places.jsonl", "places.toml"):
         commit_bytes(folder / name, (tmp_path / name).read_bytes())
     return folder / "places.toml"
@@ -73,13 +74,9 @@ def test_paths_are_relative_to_the_file(bucket: Location) -> None:
     assert str(load_run_file(bucket / "run.toml").out) == f"{top}/run"
 
 
-def test_commands_take_the_uri_of_a_run_file(
-    file: Location, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert call(monkeypatch, "doctor", file) == 0
-    assert "150 documents" in capsys.readouterr().out
-    assert call(monkeypatch, "run", file) == 0
-    assert f"report: {file.parent}/run/report/report.html" in capsys.readouterr().out
+def test_commands_take_the_uri_of_a_run_file(file: Location, tmp_path: Path, cli: Cli) -> None:
+    assert "150 documents" in cli("doctor", file).out
+    assert f"report: {file.parent}/run/report/report.html" in cli("run", file).out
     run_steps.run_all(load_run_file(tmp_path / "places.toml"))
     there, here = file.parent / "run", tmp_path / "run"
     both = [[name for name in files(run) if "/sources-" not in name] for run in (there, here)]
@@ -89,22 +86,17 @@ def test_commands_take_the_uri_of_a_run_file(
     assert all(SECRET.encode() not in data for data in folder_bytes(there, without=()).values())
 
 
-def test_nightly_takes_the_uri_of_a_run_file(
-    file: Location, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_nightly_takes_the_uri_of_a_run_file(file: Location, cli: Cli) -> None:
     text = RUN_FILE.replace("folds = 3", "folds = 1").replace("algorithms.rda", "# ")
     commit_bytes(file, text.partition("[evaluate]")[0].encode())
-    assert call(monkeypatch, "nightly", file) == 0
-    assert f"report: {file.parent}/run/nightly.html" in capsys.readouterr().out
+    assert f"report: {file.parent}/run/nightly.html" in cli("nightly", file).out
     assert (file.parent / "run" / "nightly.html").exists()
 
 
-def test_a_file_of_a_cluster_may_be_in_a_bucket(
-    file: Location, bucket: Location, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_of_a_cluster_may_be_in_a_bucket(file: Location, bucket: Location, cli: Cli) -> None:
     commit_bytes(bucket / "site" / "here.toml", b"threads = 3\n")
-    assert call(monkeypatch, "doctor", file, "--cluster", bucket / "site" / "here.toml") == 0
-    assert "3 concurrent tasks in this process" in capsys.readouterr().out
+    printed = cli("doctor", file, "--cluster", bucket / "site" / "here.toml").out
+    assert "3 concurrent tasks in this process" in printed
     text = 'cluster = "../../site/here.toml"\n' + RUN_FILE.partition("[cluster]")[0]
     commit_bytes(file, text.encode())
     assert load_run_file(file).cluster.threads == 3
@@ -122,20 +114,15 @@ def test_a_file_of_a_cluster_may_be_in_a_bucket(
         ("s3://key:secret@bucket/run.toml", None, 2, "credentials"),
     ],
 )
-def test_invalid_run_files(
-    bucket: Location, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
-    place: str, content: bytes | None, code: int, said: str,
-) -> None:  # fmt: skip
+def test_invalid_run_files(bucket: Location, cli: Cli, place: str, content: bytes | None, code: int, said: str) -> None:
     path = location(place) if place.startswith("s3://no") else place if "@" in place else resolve_against(bucket, place)
     if content is not None:
         commit_bytes(path, content)
-    assert call(monkeypatch, "run", path) == code
-    error = capsys.readouterr().err
+    error = cli("run", path, code=code).err
     assert said in error
     assert "Traceback" not in error
     assert "secret@" not in error
-    assert call(monkeypatch, "doctor", path) == (2 if "@" in place else 1)
-    assert said in "".join(capsys.readouterr())
+    assert said in "".join(cli("doctor", path, code=2 if "@" in place else 1))
 
 
 def test_flows_take_the_uri_as_it_is(file: Location) -> None:
@@ -181,15 +168,15 @@ def test_scores_in_a_bucket(bucket: Location, tmp_path: Path, keep_as: str, clus
     random_model(tmp_path / "run")
     for path in (tmp_path / "run" / "model").iterdir():
         commit_bytes(bucket / "model" / path.name, path.read_bytes())
-    rows = pa.Table.from_pylist([{"id": f"t{k}", "text": text} for k, text in enumerate(random_texts(200, 4))])
-    pq.write_table(rows, tmp_path / "b.parquet", row_group_size=50)
-    (tmp_path / "a.jsonl").write_bytes(jsonl(random_texts(200, 3)))
+    rows = pa.Table.from_pylist([{"id": f"t{k}", "text": text} for k, text in enumerate(random_texts(80, 4))])
+    pq.write_table(rows, tmp_path / "b.parquet", row_group_size=20)
+    (tmp_path / "a.jsonl").write_bytes(jsonl(random_texts(80, 3)))
     for name in ("a.jsonl", "b.parquet"):
         commit_bytes(bucket / "in" / name, (tmp_path / name).read_bytes())
     options = ScoreOptions(**KEEP, keep_as=keep_as)
     out = bucket / f"scores-{options.keep_as}"
     manifest = run_steps.score(str(bucket / "model"), [str(bucket / "in")], out, options, cluster)
-    assert manifest.rows == 400
+    assert manifest.rows == 160
     local = tmp_path / f"scores-{options.keep_as}"
     inputs = [str(tmp_path / name) for name in ("a.jsonl", "b.parquet")]
     run_steps.score(str(tmp_path / "run"), inputs, local, options, ClusterOptions())
@@ -212,8 +199,8 @@ def kept_rows(folder: Location) -> list[str]:
 # Status and doctor where a run is in a bucket.
 
 
-def test_status_of_a_run_in_a_bucket(tmp_path: Path, bucket: Location, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = load_run_file(write_run_file(tmp_path)).model_copy(update={"out": bucket / "run"})
+def test_status_of_a_run_in_a_bucket(file: Location, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = load_run_file(file)
     run_steps.run_ingest(run)
     run_steps.run_search(run)
     found = read_status(run.out)
@@ -224,7 +211,7 @@ def test_status_of_a_run_in_a_bucket(tmp_path: Path, bucket: Location, monkeypat
         "evaluate": "not started",
         "report": "not started",
     }
-    assert found.steps[1].figures["completed"] == 12
+    assert found.steps[1].figures["completed"] == 4
     assert found.seconds is not None
     assert not found.locks
     with exclusive_lock(run.out):
