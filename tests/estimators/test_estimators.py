@@ -286,17 +286,14 @@ def test_a_fitted_estimator_travels(n_classes: int, tmp_path: Any) -> None:
 
 
 def test_pickle_is_the_same_in_another_process(tmp_path: Any) -> None:
+    """The package loads scikit-learn only for estimators."""
     X, y = rows(), classes(2)
     model = plain_classifier().fit(X, y)
     (tmp_path / "model").write_bytes(pickle.dumps(model))
-    code = "import pickle, sys; print(pickle.load(open(sys.argv[1], 'rb')).coef_.tobytes().hex())"
+    code = "import pickle, sys, sparseoco; assert 'sklearn' not in sys.modules; sparseoco.SparseOnlineClassifier();"
+    code += "print(pickle.load(open(sys.argv[1], 'rb')).coef_.tobytes().hex())"
     done = subprocess.run([sys.executable, "-c", code, tmp_path / "model"], capture_output=True, text=True, check=True)
     assert bytes.fromhex(done.stdout) == model.coef_.tobytes()
-
-
-def test_the_package_loads_scikit_learn_only_for_them() -> None:
-    code = "import sys, sparseoco; assert 'sklearn' not in sys.modules; sparseoco.SparseOnlineClassifier()"
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_text_in_a_pipeline_under_a_grid_search() -> None:

@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -148,29 +149,29 @@ def temperature(slope: float) -> dict[str, Any]:
     return {"method": "temperature", "slopes": [slope], "rows": 9}
 
 
-CASES = [
+DECISIONS = [
     ("two", "hinge", None),
     ("two", "logistic", None),
     ("two", "hinge", sigmoids(1.7)),
     ("two", "hinge", sigmoids(0.0)),
+    ("multi", "hinge", None),
+    ("multi", "logistic", None),
+    ("multi", "hinge", sigmoids(1.7, 0.2, 3.0)),
+    ("multi", "logistic", sigmoids(1.7, 0.0, 3.0)),
     ("three", "hinge", None),
     ("three", "logistic", None),
     ("three", "softmax", None),
     ("three", "hinge", temperature(0.4)),
     ("three", "hinge", temperature(0.0)),
-    ("multi", "hinge", None),
-    ("multi", "logistic", None),
-    ("multi", "hinge", sigmoids(1.7, 0.2, 3.0)),
-    ("multi", "logistic", sigmoids(1.7, 0.0, 3.0)),
-    ("numbers", "squared", None),
+    *[("numbers", "squared", None)] * 2,
 ]
+CASES = [(*case, False) for case in DECISIONS] + [(*case, True) for case in DECISIONS if case[0] in ("two", "multi")]
 
 
 @pytest.mark.parametrize(
-    ("kind", "loss", "calibration", "with_thresholds"),
-    [(*case, False) for case in CASES] + [(*case, True) for case in CASES if case[0] in ("two", "multi")],
+    ("kind", "loss", "calibration", "with_thresholds", "weighting"),
+    [(*case, weighting) for case, weighting in zip(CASES, cycle([COUNTS, TFIDF]), strict=False)],
 )
-@pytest.mark.parametrize("weighting", [COUNTS, TFIDF], ids=lambda weighting: weighting.label)
 def test_decisions_and_probabilities(
     stores: dict[str, Store],
     tmp_path: Path,

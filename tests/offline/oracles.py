@@ -67,19 +67,19 @@ def chances_of(
     return blocks, p / p.sum()
 
 
-def margin(z: float, y: float, loss: str) -> float:
+def margin(z: np.ndarray, y: np.ndarray, loss: str) -> np.ndarray:
     """z, or the kink yz = 1 of a hinge where only rounding separates them.
 
     Exact arithmetic has many margins there (weights at ±R, or moved by gradients in the ratio of two counts), and the
     subgradient is 0 only there.
     """
-    return float(y) if loss in ("hinge", "squared_hinge") and abs(1 - y * z) < 1e-12 else z
+    return np.where((np.abs(1 - y * z) < 1e-12) & (loss in ("hinge", "squared_hinge")), y, z)
 
 
 def cao_rcd(
     A: np.ndarray,
     y: np.ndarray,
-    slope: Callable[[float, float], float],
+    slope: Callable[[np.ndarray, np.ndarray], np.ndarray],
     *,
     loss: str,
     R: float,
@@ -106,6 +106,7 @@ def cao_rcd(
     L = bounds_of(A, y, loss, box)
     order = permutation_of(n, seed) if partition == "random" else np.arange(n)
     blocks, p = chances_of(L, box, batch, sample, order)
+    labels, weights = y.astype(float), np.array([weight_of(b) for b in y])
     g_sum, squares, Delta, g_last = np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n)
     sigma_sum, sigma_x = np.zeros(n), np.zeros(n)
 
@@ -130,8 +131,8 @@ def cao_rcd(
             x_t = argmin(t, g_tilde)
             if played is not None:
                 played.append(x_t)
-            slopes = [slope(margin(z, b, loss), b) for z, b in zip(A @ x_t, y, strict=True)]
-            gradient = A.T @ (np.array(slopes) * (1.0 + perturbation * np.cos(np.arange(len(slopes)))))
+            slopes = weights * slope(margin(A @ x_t, labels, loss), labels)
+            gradient = A.T @ (slopes * (1.0 + perturbation * np.cos(np.arange(len(slopes)))))
             tied = (Delta == 0) & (np.abs(gradient - prediction) <= ROUNDING * L)
             gradient = np.where(tied, prediction, gradient)
             g = np.zeros(n)

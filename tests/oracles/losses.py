@@ -7,11 +7,11 @@ import numpy as np
 
 from tests.oracles.weights import weighted
 
-# Losses of one margin z, labels ±1 or numbers; slopes dℓ/dz are times the weight of the row.
+# Losses of one margin z, labels ±1 or numbers; slopes dℓ/dz are times the weight of the row. Most take arrays as well.
 _SLOPES: dict[str, Callable[[float, float], float]] = {
-    "logistic": lambda z, y: -y * max(np.exp(-np.logaddexp(0.0, y * z)), 1e-306),  # never 0
-    "hinge": lambda z, y: -y if y * z < 1 else 0.0,
-    "squared_hinge": lambda z, y: -2 * y * max(0.0, 1 - y * z),
+    "logistic": lambda z, y: -y * np.maximum(np.exp(-np.logaddexp(0.0, y * z)), 1e-306),  # never 0
+    "hinge": lambda z, y: 0.0 - y * (y * z < 1),
+    "squared_hinge": lambda z, y: -2 * y * np.fmax(0.0, 1 - y * z),
     "squared": lambda z, y: z - y,
     "huber": lambda z, y: np.clip(z - y, -1.0, 1.0),
     "return": lambda z, y: -1.0,
@@ -21,8 +21,8 @@ _SLOPES: dict[str, Callable[[float, float], float]] = {
 SLOPES = {name: weighted(slope) for name, slope in _SLOPES.items()}
 VALUES: dict[str, Callable[[float, float], float]] = {
     "logistic": lambda z, y: np.logaddexp(0.0, -y * z),
-    "hinge": lambda z, y: max(0.0, 1 - y * z),
-    "squared_hinge": lambda z, y: max(0.0, 1 - y * z) ** 2,
+    "hinge": lambda z, y: np.fmax(0.0, 1 - y * z),
+    "squared_hinge": lambda z, y: np.fmax(0.0, 1 - y * z) ** 2,
     "squared": lambda z, y: (z - y) ** 2 / 2,
     "huber": lambda z, y: min((z - y) ** 2 / 2, abs(z - y) - 0.5) if abs(z - y) > 1 else (z - y) ** 2 / 2,
     "return": lambda z, y: -z,

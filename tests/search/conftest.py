@@ -1,18 +1,26 @@
 """Fixtures of the tests that run on a cluster."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from distributed import Client
 
 from sparseoco.execution.clusters import ClusterOptions, connect
+from tests.support.searches import TablesOf, search_tables
 
 
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     with connect(ClusterOptions(threads=2), tmp_path_factory.mktemp("scratch")) as client:
         yield client
+
+
+@pytest.fixture
+def tables_of(client: Client, tmp_path: Path) -> TablesOf:
+    """Searches on the one client of the file."""
+    return lambda store, name, options: search_tables(client, store, tmp_path / name, options)
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from distributed import Client
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,7 +33,7 @@ from sparseoco.training.metrics import majority_error
 from sparseoco.training.options import AtMost, Halving, SearchOptions
 from sparseoco.training.stream import StreamPosition
 from tests.support.errors import raises_code
-from tests.support.searches import block_of, cells, metrics_row, plain_search, search_tables, site
+from tests.support.searches import TablesOf, block_of, cells, metrics_row, plain_search, site
 from tests.support.stores import make_store
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -326,31 +325,31 @@ def labelled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.usefixtures("early_rungs")
-def test_halving_keeps_the_best_held_out_metric(client: Client, labelled: Path, tmp_path: Path) -> None:
+def test_halving_keeps_the_best_held_out_metric(tables_of: TablesOf, labelled: Path) -> None:
     halving = {"factor": 2, "rungs": [0.5]}
     options = plain_search(algorithms=GRID, folds=2, metric="log_loss", halving=halving)
-    metrics = search_tables(client, labelled, tmp_path / "search", options)["metrics"]
+    metrics = tables_of(labelled, "search", options)["metrics"]
     at_rung = [[row for row in metrics if row["configuration"] == c and row["status"] == "dropped"] for c in range(4)]
     dropped = [rows for rows in at_rung if rows]
     assert len(dropped) == 2
     assert all(row["held_out_rows"] > 0 and row["held_out_log_loss"] is not None for rows in dropped for row in rows)
     plain = plain_search(algorithms=GRID, folds=2, metric="error", halving=halving)
-    by_error = search_tables(client, labelled, tmp_path / "search", plain)["metrics"]
+    by_error = tables_of(labelled, "search", plain)["metrics"]
     assert all(row["held_out_rows"] == 0 for row in by_error if row["status"] == "dropped")
 
 
-def test_another_metric_needs_no_new_training(client: Client, labelled: Path, tmp_path: Path) -> None:
+def test_another_metric_needs_no_new_training(tables_of: TablesOf, labelled: Path, tmp_path: Path) -> None:
     options = plain_search(algorithms=GRID, folds=2, epochs=3)
-    search_tables(client, labelled, tmp_path / "search", options)
+    tables_of(labelled, "search", options)
     before = cells(tmp_path / "search")
     by_auc = options.model_copy(update={"metric": "roc_auc", "epochs": 1})
-    assert len(search_tables(client, labelled, tmp_path / "search", by_auc)["metrics"]) == 8
+    assert len(tables_of(labelled, "search", by_auc)["metrics"]) == 8
     assert cells(tmp_path / "search") == before
 
 
-def test_the_choice_is_described(client: Client, labelled: Path, tmp_path: Path) -> None:
+def test_the_choice_is_described(tables_of: TablesOf, labelled: Path) -> None:
     options, store = plain_search(algorithms=GRID, folds=2, metric="log_loss"), Store.open(labelled)
-    metrics = search_tables(client, labelled, tmp_path / "search", options)["metrics"]
+    metrics = tables_of(labelled, "search", options)["metrics"]
     best = describe_choice(metrics, options, store)
     values = [np.mean([row["held_out_log_loss"] for row in metrics if row["configuration"] == c]) for c in range(4)]
     assert (best["configuration"], best["value"]) == (int(np.argmin(values)), pytest.approx(min(values)))
@@ -376,9 +375,9 @@ def test_a_model_that_never_says_yes_does_not_beat_the_largest_class(labelled: P
     assert not best["beats_baseline"]
 
 
-def test_nothing_beats_the_largest_class(client: Client, labelled: Path, tmp_path: Path) -> None:
+def test_nothing_beats_the_largest_class(tables_of: TablesOf, labelled: Path) -> None:
     options = plain_search(algorithms={"cl-fobos": {"lam": [100.0, 200.0], "eta0": [0.5]}}, folds=2, intercept=False)
-    metrics = search_tables(client, labelled, tmp_path / "search", options)["metrics"]
+    metrics = tables_of(labelled, "search", options)["metrics"]
     best = describe_choice(metrics, options, Store.open(labelled))
     assert not best["beats_baseline"]
     assert "no configuration beats always predicting the largest class" in best["notes"][0]

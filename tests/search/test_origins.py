@@ -30,7 +30,7 @@ from sparseoco.training.warm_start import Origin, check_origin, resume_learner, 
 from tests.support.damage import damage, flip, flip_bit, stopped_at
 from tests.support.errors import raises_code
 from tests.support.models import dense_weights
-from tests.support.searches import cells, configuration, plain_search, search_tables
+from tests.support.searches import TablesOf, cells, configuration, plain_search
 from tests.support.stores import make_store, store_of, with_classes
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -232,7 +232,7 @@ def test_classes_are_found_by_name(tmp_path: Path) -> None:
         begun("cl-fobos", store, tmp_path / "many")
 
 
-def test_every_configuration_of_a_search_starts_from_the_weights(client: Client, tmp_path: Path) -> None:
+def test_every_configuration_of_a_search_starts_from_the_weights(tables_of: TablesOf, tmp_path: Path) -> None:
     """And its cells are never taken for those of a search that began from nothing, or from another model."""
     store = make_store(tmp_path / "store")
     for name, epochs in (("first", 1), ("other", 2)):
@@ -241,7 +241,7 @@ def test_every_configuration_of_a_search_starts_from_the_weights(client: Client,
 
     def search(warm_start: str | None) -> list[float]:
         options = cold.model_copy(update={"warm_start": warm_start and str(tmp_path / warm_start)})
-        tables = search_tables(client, store, tmp_path / "search", options)
+        tables = tables_of(store, "search", options)
         assert {row["status"] for row in tables["metrics"]} == {"ok"}
         return [row["progressive_loss"] for row in tables["metrics"]]
 

@@ -115,7 +115,7 @@ SEEDS = st.integers(0, 2**32 - 1)
 TOLERANCE = 1e-12
 
 
-def draw(seed: int, rows: int, outputs: int, configurations: int = 2) -> tuple[np.random.Generator, NDArray[Any]]:
+def draw(seed: int, rows: int, outputs: int, configurations: int) -> tuple[np.random.Generator, NDArray[Any]]:
     """Margins with many ties, some of them 0."""
     random = np.random.default_rng(seed)
     return random, np.round(random.normal(0, 3, (rows, configurations, outputs)) * 2) / 2
@@ -187,7 +187,7 @@ UNDEFINED = {"classes": "f1", "label sets": "balanced_accuracy", "numbers": "err
 def test_metrics_are_those_of_scikit_learn(kind: Any, seed: int, rows: int, choice: bool) -> None:
     """Of either class, of joint losses or not, of numbers near 0 or not."""
     outputs, joint, rows = KINDS[kind], choice and kind == "classes", 30 if kind == "numbers" else rows
-    random, margins = draw(seed, rows, outputs)
+    random, margins = draw(seed, rows, outputs, 2 if kind == "numbers" else 1)
     if joint:  # rounding decides between equal probabilities of different margins
         margins = random.normal(0, 3, margins.shape)
     if kind == "numbers":
