@@ -12,16 +12,7 @@ from scipy.optimize import LinearConstraint, minimize
 
 from sparseoco.learners import ALGORITHMS
 from tests.bounds.play import bound_of
-from tests.offline.oracles import (
-    algorithm_4,
-    bounds_of,
-    cao_rcd,
-    caos_erm,
-    chances_of,
-    margin,
-    permutation_of,
-    ranges_of,
-)
+from tests.offline import oracles
 from tests.oracles.stream import SLOPES, VALUES
 
 M, N, EPOCHS, SEEDS = 24, 3, 3, 12
@@ -50,7 +41,7 @@ class Objective:
 
     def slopes(self, x: np.ndarray) -> np.ndarray:
         """Of every f_j at points (T, N)."""
-        return np.asarray(SLOPES[self.loss](margin(x @ self.A.T, self.y, self.loss), self.y))
+        return np.asarray(SLOPES[self.loss](oracles.margin(x @ self.A.T, self.y, self.loss), self.y))
 
     def least(self, R: Any) -> float:
         """The minimum over |x_i| ≤ R_i; R is a number or (N,). A hinge is the least ξ_j ≥ 0 with ξ_j ≥ 1 − y_j z_j."""
@@ -110,7 +101,7 @@ def test_caos_erm(loss: str, ratio: float, R: float, alpha: float, batch: int, s
         heads = [np.zeros(N)]
         shared: dict[str, Any] = {"epochs": EPOCHS, "seed": seed, "batch": batch, "sample": sample}
         shared |= {"estimate": "corrected", "penalty": penalty_of(ratio), "l1_ratio": ratio}
-        heads += caos_erm(A, y, SLOPES[loss], R=R, alpha=alpha, played=x, **shared)
+        heads += oracles.caos_erm(A, y, SLOPES[loss], R=R, alpha=alpha, played=x, **shared)
         played = np.array(x)
         rounds = len(played) // EPOCHS
         slopes, passes = H.slopes(played), np.repeat(H.slopes(np.array(heads[:-1])), rounds, axis=0)
@@ -141,7 +132,7 @@ def test_caos_erm_as_printed(loss: str, batch: int, sample: str) -> None:
     assert theorem.expected
     regret, bound, squares = [], [], []
     for seed in range(SEEDS):
-        x, g_hat, g_tilde = algorithm_4(
+        x, g_hat, g_tilde = oracles.algorithm_4(
             A, y, SLOPES[loss], R=R, alpha=alpha, k=EPOCHS, seed=seed, batch=batch, sample=sample
         )
         regret.append(float((H.values(x[:-1]) - best).sum()))
@@ -168,21 +159,21 @@ def test_cao_rcd(loss: str, ratio: float, sample: str, batch: int, partition: st
     A, y = problem()
     A[:, 1] *= 0.1
     R, alpha, T = 2.0, 0.5, 100
-    ranges = ranges_of(A, y, R, scale)
+    ranges = oracles.ranges_of(A, y, R, scale)
     H = Objective(A, y, loss, alpha, ratio)
-    best, L = H.least(ranges), bounds_of(A, y, loss, ranges)
+    best, L = H.least(ranges), oracles.bounds_of(A, y, loss, ranges)
     entry = {"R": R, "predict_gradient": "none", "sample": sample, "partition": partition, "scale": scale}
     theorem = bound_of("cao-rcd", ALGORITHMS["cao-rcd"].configuration(entry), penalty_of(ratio))
     regret, bound = [], []
     for seed in range(SEEDS):
-        order = permutation_of(len(L), seed) if partition == "random" else np.arange(len(L))
-        blocks, p = chances_of(L, ranges, batch, sample, order)
+        order = oracles.permutation_of(len(L), seed) if partition == "random" else np.arange(len(L))
+        blocks, p = oracles.chances_of(L, ranges, batch, sample, order)
         chance = np.empty(len(L))
         chance[order] = np.concatenate([np.full(len(block), q) for block, q in zip(blocks, p, strict=True)])
         x: list[np.ndarray] = []
         own = {"R": R, "alpha": alpha, "rounds": T, "batch": batch, "partition": partition, "predict_gradient": "none"}
         own |= {"scale": scale, "l1_ratio": ratio}
-        list(cao_rcd(A, y, SLOPES[loss], loss=loss, sample=sample, seed=seed, epochs=1, played=x, **own))
+        list(oracles.cao_rcd(A, y, SLOPES[loss], loss=loss, sample=sample, seed=seed, epochs=1, played=x, **own))
         played = np.array(x)
         g = H.slopes(played) @ A
         regret.append(float((H.values(played) - best).sum()))

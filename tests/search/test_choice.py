@@ -13,19 +13,9 @@ from hypothesis import strategies as st
 from sparseoco import Model
 from sparseoco.core.errors import InputError, SparseocoError
 from sparseoco.core.option_models import validate
-from sparseoco.search import packing
+from sparseoco.search import packing, selection
 from sparseoco.search.packing import Capacity, Job, pack
 from sparseoco.search.run import write_block
-from sparseoco.search.selection import (
-    MIN_RUNG_ROWS,
-    candidates,
-    choose,
-    describe_choice,
-    grid_edges,
-    plan_stages,
-    rung_positions,
-    survivors,
-)
 from sparseoco.store.shards import Store
 from sparseoco.text.options import TextOptions
 from sparseoco.training.block import search_settings
@@ -65,11 +55,7 @@ def total(jobs: list[Job], store: Store) -> float:
     return sum(packing.job_cost(job, store) for job in jobs)
 
 
-@given(
-    configurations=st.integers(1, 150),
-    folds=st.integers(1, 7),
-    tasks=st.integers(1, 40),
-)
+@given(configurations=st.integers(1, 150), folds=st.integers(1, 7), tasks=st.integers(1, 40))
 def test_every_configuration_once_and_no_task_much_longer(
     store: Store, configurations: int, folds: int, tasks: int
 ) -> None:
@@ -118,12 +104,12 @@ def test_two_tasks_end_together(store: Store, configurations: int, folds: int, l
 
 
 def test_rungs_are_a_function_of_size_and_options() -> None:
-    assert rung_positions(Halving(factor=2), 100_000, 8) == [12_500, 25_000, 50_000]
-    assert rung_positions(Halving(factor=2), 5000, 8) == [1250, 2500]
-    assert rung_positions(Halving(factor=3), 100_000, 9) == [11_111, 33_333]
-    assert rung_positions(Halving(factor=3), 100_000, 10) == [3704, 11_111, 33_333]
-    assert rung_positions(Halving(factor=4, rungs=(0.5, 0.1, 0.1)), 10_000, 2) == [1000, 5000]
-    assert rung_positions(Halving(factor=2), 1, 100) == []
+    assert selection.rung_positions(Halving(factor=2), 100_000, 8) == [12_500, 25_000, 50_000]
+    assert selection.rung_positions(Halving(factor=2), 5000, 8) == [1250, 2500]
+    assert selection.rung_positions(Halving(factor=3), 100_000, 9) == [11_111, 33_333]
+    assert selection.rung_positions(Halving(factor=3), 100_000, 10) == [3704, 11_111, 33_333]
+    assert selection.rung_positions(Halving(factor=4, rungs=(0.5, 0.1, 0.1)), 10_000, 2) == [1000, 5000]
+    assert selection.rung_positions(Halving(factor=2), 1, 100) == []
 
 
 @given(
@@ -134,7 +120,7 @@ def test_rungs_are_a_function_of_size_and_options() -> None:
 )
 def test_stages_lead_to_the_end(factor: float, n_rows: int, epochs: int, configurations: int) -> None:
     options = plain_search(algorithms={"fobos": {}}, epochs=epochs, halving=Halving(factor=factor))
-    stages = plan_stages(options, n_rows, configurations)
+    stages = selection.plan_stages(options, n_rows, configurations)
     assert all(before.goal < after.goal for before, after in pairwise(stages))
     assert [stage.is_last for stage in stages] == [False] * (len(stages) - 1) + [True]
     assert stages[-1].goal == StreamPosition(epochs, n_rows)
@@ -142,7 +128,7 @@ def test_stages_lead_to_the_end(factor: float, n_rows: int, epochs: int, configu
         assert stage.milestones[-1] == stage.goal
         if not stage.is_last:
             assert stage.goal.epoch == 1
-            assert MIN_RUNG_ROWS <= stage.goal.position < n_rows
+            assert selection.MIN_RUNG_ROWS <= stage.goal.position < n_rows
 
 
 def row(error: float, loss: float = 0.0, status: str = "ok") -> dict[str, Any]:
@@ -160,7 +146,7 @@ def test_survivors_are_the_best_and_never_none_of_the_well(table: list[list[tupl
     }
     well = {name: sum(r["progressive_error"] for r in rows) for name, rows in figures.items()}
     well = {name: error for name, error in well.items() if all(r["status"] == "ok" for r in figures[name])}
-    best = survivors(figures, factor)
+    best = selection.survivors(figures, factor)
     assert best <= set(well)
     assert bool(best) == bool(well)
     assert len(best) <= max(1, len(figures) / factor + 1)
@@ -171,9 +157,9 @@ def test_survivors_are_the_best_and_never_none_of_the_well(table: list[list[tupl
 
 def test_ties_are_settled_by_loss_then_by_number() -> None:
     figures = {"a": [row(0.1, 0.5)], "b": [row(0.1, 0.4)], "c": [row(0.1, 0.4)], "d": [row(0.2, 0.1)]}
-    assert survivors(figures, 4) == {"b"}
-    assert survivors(figures, 2) == {"b", "c"}
-    assert survivors(figures, 1.4) == {"a", "b", "c"}
+    assert selection.survivors(figures, 4) == {"b"}
+    assert selection.survivors(figures, 2) == {"b", "c"}
+    assert selection.survivors(figures, 1.4) == {"a", "b", "c"}
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -188,10 +174,10 @@ TABLE = [
 
 
 def test_the_least_error_or_the_sparsest_within_one_standard_error() -> None:
-    best = choose(TABLE, "best")
+    best = selection.choose(TABLE, "best")
     assert (best.configuration, best.error, best.value("error")) == (0, pytest.approx(0.12), pytest.approx(0.12))
     assert best.standard_error == pytest.approx(0.02)  # (0.14 − 0.10)/√2 over √2
-    assert choose(TABLE, "one-standard-error").configuration == 1
+    assert selection.choose(TABLE, "one-standard-error").configuration == 1
 
 
 def test_what_failed_in_one_fold_is_no_candidate() -> None:
@@ -200,23 +186,23 @@ def test_what_failed_in_one_fold_is_no_candidate() -> None:
         metrics_row(3, 0, 0.0, 5),
         metrics_row(3, 1, 0.0, 5, status="diverged", reason="diverged at row 3"),
     ]
-    assert [candidate.configuration for candidate in candidates(table)] == [0, 1, 2]
-    assert [candidate.configuration for candidate in candidates(table[:-1])] == [0, 1, 2]  # a fold is missing
+    assert [candidate.configuration for candidate in selection.candidates(table)] == [0, 1, 2]
+    assert [candidate.configuration for candidate in selection.candidates(table[:-1])] == [0, 1, 2]  # a fold is missing
 
 
 def test_one_split_has_the_binomial_standard_error() -> None:
-    best = choose([metrics_row(0, -1, 0.2, 5, held_out_rows=0, held_out_error=None)], "best")
+    best = selection.choose([metrics_row(0, -1, 0.2, 5, held_out_rows=0, held_out_error=None)], "best")
     assert best.standard_error == pytest.approx((0.2 * 0.8 / 80) ** 0.5)
 
 
 def test_equal_errors_are_settled_by_sparseness_then_by_number() -> None:
     table = [metrics_row(number, 0, 0.1, nonzeros) for number, nonzeros in enumerate((9, 5, 5))]
-    assert choose(table, "best").configuration == 1
+    assert selection.choose(table, "best").configuration == 1
 
 
 def test_no_configuration_succeeded() -> None:
     with raises_code("no-candidate", "diverged at row 3", kind=SparseocoError):
-        choose([metrics_row(0, 0, 0.1, 1, status="diverged", reason="diverged at row 3")], "best")
+        selection.choose([metrics_row(0, 0, 0.1, 1, status="diverged", reason="diverged at row 3")], "best")
 
 
 def test_metrics_of_which_more_is_better() -> None:
@@ -226,32 +212,35 @@ def test_metrics_of_which_more_is_better() -> None:
         for number, values in aucs.items()
         for fold, value in enumerate(values)
     ]
-    found = candidates(table, "roc_auc")
+    found = selection.candidates(table, "roc_auc")
     assert [candidate.configuration for candidate in found] == [2, 1, 0]  # a fold without positives does not count
     assert [candidate.value("roc_auc") for candidate in found] == pytest.approx([0.95, 0.9, 0.75])
     assert found[2].standard_error == pytest.approx(0.05)
-    assert choose(table, "one-standard-error", "roc_auc").configuration == 2
+    assert selection.choose(table, "one-standard-error", "roc_auc").configuration == 2
     with raises_code("no-candidate", "roc_auc is not defined", kind=SparseocoError):
-        choose(table[-2:], "best", "roc_auc")
+        selection.choose(table[-2:], "best", "roc_auc")
 
 
 def test_the_best_of_at_most_so_many_features() -> None:
     table = [
         metrics_row(k, fold, 0.1 + k / 100, 99, features=[50, 20, 5][k] + fold) for k in range(3) for fold in (0, 1)
     ]
-    chosen = [choose(table, AtMost(at_most=size)).configuration for size in (51, 50, 21, 20, 6)]
+    chosen = [selection.choose(table, AtMost(at_most=size)).configuration for size in (51, 50, 21, 20, 6)]
     assert chosen == [0, 1, 1, 2, 2]
-    assert choose(table, AtMost(at_most=5)).configuration == 2  # the model of all the data is cut to them
+    assert selection.choose(table, AtMost(at_most=5)).configuration == 2  # the model of all the data is cut to them
 
 
 def test_a_best_value_at_the_edge_of_its_grid() -> None:
     grid = [{"lam": lam, "eta0": eta0, "by": "feature"} for lam in (1e-4, 1e-3, 1e-2) for eta0 in (1.0, 2.0)]
-    edges = grid_edges({"lam": 1e-2, "eta0": 1.0, "by": "feature"}, grid)
+    edges = selection.grid_edges({"lam": 1e-2, "eta0": 1.0, "by": "feature"}, grid)
     assert edges == [
         "lam = 0.01 is the largest value of its grid: a larger one may be better",
         "eta0 = 1 is the smallest value of its grid: a smaller one may be better",
     ]
-    assert grid_edges({"lam": 1e-3, "eta0": 1.0}, [{"lam": lam, "eta0": 1.0} for lam in (1e-4, 1e-3, 1e-2)]) == []
+    assert (
+        selection.grid_edges({"lam": 1e-3, "eta0": 1.0}, [{"lam": lam, "eta0": 1.0} for lam in (1e-4, 1e-3, 1e-2)])
+        == []
+    )
 
 
 @pytest.mark.parametrize(
@@ -305,9 +294,11 @@ def test_a_metric_of_other_labels_is_refused() -> None:
             options.check_metric(kind)
 
 
-def test_the_rule_on_a_command_line() -> None:
-    given = plain_search(algorithms={"adagrad": {}}, select="at_most=10_000")
+def test_rules_sizes_and_times_on_a_command_line() -> None:
+    units = {"halving": 3, "time_limit": "1h 30min", "max_memory": "2GB"}
+    given = plain_search(algorithms={"adagrad": {}}, select="at_most=10_000", **units)
     assert given.select == AtMost(at_most=10_000)
+    assert (given.halving, given.time_limit, given.max_memory) == (Halving(factor=3), 5400, 2_000_000_000)
     assert SearchOptions.model_validate(given.model_dump(mode="json")) == given
 
 
@@ -350,13 +341,15 @@ def test_another_metric_needs_no_new_training(tables_of: TablesOf, labelled: Pat
 def test_the_choice_is_described(tables_of: TablesOf, labelled: Path) -> None:
     options, store = plain_search(algorithms=GRID, folds=2, metric="log_loss"), Store.open(labelled)
     metrics = tables_of(labelled, "search", options)["metrics"]
-    best = describe_choice(metrics, options, store)
+    best = selection.describe_choice(metrics, options, store)
     values = [np.mean([row["held_out_log_loss"] for row in metrics if row["configuration"] == c]) for c in range(4)]
     assert (best["configuration"], best["value"]) == (int(np.argmin(values)), pytest.approx(min(values)))
     assert (best["metric"], best["beats_baseline"]) == ("log_loss", True)
     assert best["baseline"] == pytest.approx(0.69, abs=0.01)
     features = [max(row["features"] for row in metrics if row["configuration"] == c) for c in range(4)]
-    small = describe_choice(metrics, options.model_copy(update={"select": AtMost(at_most=features[2])}), store)
+    small = selection.describe_choice(
+        metrics, options.model_copy(update={"select": AtMost(at_most=features[2])}), store
+    )
     assert small["features"] <= features[2] < max(features)
     assert small["rule"] == "at-most"
 
@@ -370,7 +363,7 @@ def test_a_model_that_never_says_yes_does_not_beat_the_largest_class(labelled: P
         majority = majority_error([n - positives, positives])
         own = {"rows": 2 * n, "held_out_rows": n, "held_out_majority_error": majority}
         rows.append(metrics_row(0, fold, positives / n, 4, **named, **own))
-    best = describe_choice(rows, options, Store.open(labelled))
+    best = selection.describe_choice(rows, options, Store.open(labelled))
     assert best["value"] == best["baseline"]
     assert not best["beats_baseline"]
 
@@ -378,7 +371,7 @@ def test_a_model_that_never_says_yes_does_not_beat_the_largest_class(labelled: P
 def test_nothing_beats_the_largest_class(tables_of: TablesOf, labelled: Path) -> None:
     options = plain_search(algorithms={"cl-fobos": {"lam": [100.0, 200.0], "eta0": [0.5]}}, folds=2, intercept=False)
     metrics = tables_of(labelled, "search", options)["metrics"]
-    best = describe_choice(metrics, options, Store.open(labelled))
+    best = selection.describe_choice(metrics, options, Store.open(labelled))
     assert not best["beats_baseline"]
     assert "no configuration beats always predicting the largest class" in best["notes"][0]
     assert "lam = 100 is the smallest value of its grid" in best["notes"][1]

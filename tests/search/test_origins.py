@@ -106,9 +106,8 @@ def test_a_grown_vocabulary(tmp_path: Path, algorithm: str) -> None:
 
 
 @pytest.mark.parametrize("algorithm", ["stda", "cl-fobos", pytest.param("cao-ftrl", marks=pytest.mark.slow)])
-def test_a_resumed_learner_has_the_bits_of_an_uninterrupted_run(tmp_path: Path, algorithm: str) -> None:
+def test_a_resumed_learner_has_the_bits_of_an_uninterrupted_run(store: Path, tmp_path: Path, algorithm: str) -> None:
     """In the order of documents, two calls of one epoch are a call of two."""
-    store = make_store(tmp_path / "store")
     train(store, tmp_path / "long", epochs=3, algorithm=algorithm)
     train(store, tmp_path / "first", epochs=1, algorithm=algorithm)
     last = train(store, tmp_path / "last", warm_start=tmp_path / "first", epochs=2, algorithm=algorithm)
@@ -149,8 +148,7 @@ def weights_by_name(model: Model) -> dict[str, float]:
     return dict(zip(model.table["feature"].to_pylist(), model.table["weight"].to_pylist(), strict=True))
 
 
-def test_another_learner_starts_from_the_weights(tmp_path: Path) -> None:
-    store = make_store(tmp_path / "store")
+def test_another_learner_starts_from_the_weights(store: Path, tmp_path: Path) -> None:
     model = train(store, tmp_path / "first", epochs=2)
     for algorithm in ("cl-fobos", "rda"):
         learner, found = begun(algorithm, store, tmp_path / "first")
@@ -173,8 +171,7 @@ def test_another_learner_starts_from_the_weights(tmp_path: Path) -> None:
     assert (older.description["warm_start"]["state"], older.description["rounds"]) == (False, 900)
 
 
-def test_features_are_found_by_name(tmp_path: Path) -> None:
-    store = make_store(tmp_path / "store")
+def test_features_are_found_by_name(store: Path, tmp_path: Path) -> None:
     model = train(store, tmp_path / "first")
     here = weights_by_name(model)
     terms = [f"t{i}" for i in reversed(range(0, FEATURES, 2))] + [f"new{i}" for i in range(FEATURES // 2)]
@@ -210,8 +207,7 @@ def test_hashed_features_are_found_by_id(tmp_path: Path) -> None:
         check_origin(Origin.of(tmp_path / "first"), Store.open(make_store(tmp_path / "words")))
 
 
-def test_classes_are_found_by_name(tmp_path: Path) -> None:
-    store = make_store(tmp_path / "store")
+def test_classes_are_found_by_name(store: Path, tmp_path: Path) -> None:
     train(store, tmp_path / "two")
     model, _ = begun("cl-fobos", store, tmp_path / "two")
     w = model.weights()[:, 0]
@@ -232,9 +228,10 @@ def test_classes_are_found_by_name(tmp_path: Path) -> None:
         begun("cl-fobos", store, tmp_path / "many")
 
 
-def test_every_configuration_of_a_search_starts_from_the_weights(tables_of: TablesOf, tmp_path: Path) -> None:
+def test_every_configuration_of_a_search_starts_from_the_weights(
+    tables_of: TablesOf, store: Path, tmp_path: Path
+) -> None:
     """And its cells are never taken for those of a search that began from nothing, or from another model."""
-    store = make_store(tmp_path / "store")
     for name, epochs in (("first", 1), ("other", 2)):
         train(store, tmp_path / name, epochs=epochs)
     cold = plain_search(algorithms={"cl-fobos": {"lam": [1e-4, 1e-3]}, "rda": {"lam": [1e-3]}}, folds=2)
@@ -253,8 +250,7 @@ def test_every_configuration_of_a_search_starts_from_the_weights(tables_of: Tabl
     assert cells(tmp_path / "search") == before
 
 
-def test_models_that_cannot_be_a_warm_start(tmp_path: Path) -> None:
-    store = make_store(tmp_path / "store")
+def test_models_that_cannot_be_a_warm_start(store: Path, tmp_path: Path) -> None:
     with raises_code("missing-model", "nothing"):
         train(store, tmp_path / "out", warm_start=tmp_path / "nothing")
     train(store, tmp_path / "first")
@@ -311,8 +307,7 @@ def test_a_learner_of_a_stream(tmp_path: Path, kind: str, classes: int) -> None:
 
 
 @pytest.mark.parametrize("algorithm", ["caos-erm", "cao-rcd"])
-def test_an_epoch_method(tmp_path: Path, algorithm: str) -> None:
-    store = make_store(tmp_path / "store")
+def test_an_epoch_method(store: Path, tmp_path: Path, algorithm: str) -> None:
     first = train(store, tmp_path / "first", "cl-fobos", parameters={"lam": 3e-2})
     kept = first.feature_ids
     parameters = {"alpha": 1.0, "rounds": 50}
@@ -372,9 +367,8 @@ def keeping(folder: Path, store: Path, features: list[int]) -> Path:
     return folder
 
 
-def test_resuming(tmp_path: Path) -> None:
+def test_resuming(store: Path, tmp_path: Path) -> None:
     """From the state where the features are the same ones, else from weights by name."""
-    store = make_store(tmp_path / "store")
     even = {"features_from": keeping(tmp_path / "even", store, list(range(0, 200, 2)))}
     odd = {"features_from": keeping(tmp_path / "odd", store, list(range(1, 200, 2)))}
     third = {"features_from": keeping(tmp_path / "third", store, list(range(0, 200, 3)))}

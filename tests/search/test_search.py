@@ -1,9 +1,7 @@
 """Searches: the same tables whatever the shards, the grouping, kills and stages; who is left, and with which bits."""
 
 import json
-import os
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -34,6 +32,7 @@ from sparseoco.training.search_tables import read_metrics
 from sparseoco.training.stream import StreamPosition
 from tests.support.commands import Cli
 from tests.support.errors import raises_code
+from tests.support.kills import worker_processes
 from tests.support.processes import forks_with
 from tests.support.searches import TablesOf, block_of, cells, learn_up_to, plain_search, search_tables
 from tests.support.stores import make_store, store_of
@@ -113,8 +112,9 @@ def test_a_search_that_grew_is_that_of_one_at_once(
     assert first.items() < cells(tmp_path / "grown").items()
 
 
-def test_a_row_for_each_configuration_fold_and_epoch(tables_of: TablesOf, tmp_path: Path) -> None:
-    metrics = tables_of(make_store(tmp_path / "store"), "search", OPTIONS)["metrics"]
+def test_a_row_for_each_configuration_fold_and_epoch(tables_of: TablesOf, store: Path) -> None:
+    """The progressive error ranks where nothing is held out."""
+    metrics = tables_of(store, "search", OPTIONS)["metrics"]
     keys = [(row["configuration"], row["fold"], row["epoch"]) for row in metrics]
     assert keys == [(c, f, e) for c in range(8) for f in range(3) for e in (1, 2)]
     assert {row["status"] for row in metrics} == {"ok"}
@@ -123,18 +123,13 @@ def test_a_row_for_each_configuration_fold_and_epoch(tables_of: TablesOf, tmp_pa
         assert rows["rows"] + 2 * rows["held_out_rows"] == 2 * 300
     best = min(row["held_out_error"] for row in metrics)
     assert best < 0.1  # the classes are far apart
-
-
-def test_progressive_error_ranks_where_nothing_is_held_out(tables_of: TablesOf, tmp_path: Path) -> None:
-    options = OPTIONS.model_copy(update={"folds": 1, "epochs": 1})
-    metrics = tables_of(make_store(tmp_path / "store"), "search", options)["metrics"]
+    metrics = tables_of(store, "search", OPTIONS.model_copy(update={"folds": 1, "epochs": 1}))["metrics"]
     assert all(row["held_out_rows"] == 0 and row["held_out_error"] is None for row in metrics)
     assert {row["rows"] for row in metrics} == {300}
 
 
 @pytest.mark.fault(24)
-def test_a_diverging_configuration_is_a_row_and_disturbs_nobody(tables_of: TablesOf, tmp_path: Path) -> None:
-    store = make_store(tmp_path / "store")
+def test_a_diverging_configuration_is_a_row_and_disturbs_nobody(tables_of: TablesOf, store: Path) -> None:
     calm = plain_search(algorithms={"fobos": {"lam": [0.0], "eta0": [0.5]}}, loss="squared_hinge", folds=2)
     both = calm.model_copy(update={"algorithms": {"fobos": {"lam": [0.0], "eta0": [0.5, 1e30]}}})
     expected = tables_of(store, "a", calm)["metrics"]
@@ -146,28 +141,18 @@ def test_a_diverging_configuration_is_a_row_and_disturbs_nobody(tables_of: Table
 
 
 @pytest.mark.fault(12)
-def test_a_damaged_shard_stops_the_search_with_its_name(tables_of: TablesOf, tmp_path: Path) -> None:
+def test_a_damaged_shard_stops_the_search_with_its_name(tables_of: TablesOf, client: Client, tmp_path: Path) -> None:
+    """It can be repeated while the error is referenced, with its traceback and futures of blocks that failed too."""
     store = make_store(tmp_path / "store", rows=290)  # a corpus this process has not read yet
     shard = store / Store.open(store).shards[2].file
-    shard.write_bytes(shard.read_bytes()[:-1])
-    with raises_code("corrupt-file", shard.name, kind=StorageError):
-        tables_of(store, "search", OPTIONS)
-
-
-def test_a_failed_search_can_be_repeated_while_its_error_is_referenced(
-    tables_of: TablesOf, client: Client, tmp_path: Path
-) -> None:
-    """An error keeps its traceback, and with it futures of blocks that failed with the first."""
-    folder = make_store(tmp_path / "store", rows=280)  # a corpus this process has not read yet
-    shard = folder / Store.open(folder).shards[0].file
     whole = shard.read_bytes()
-    shard.write_bytes(whole[:-10])
-    with pytest.raises(StorageError) as held:
-        tables_of(folder, "search", OPTIONS)
+    shard.write_bytes(whole[:-1])
+    with raises_code("corrupt-file", shard.name, kind=StorageError) as held:
+        tables_of(store, "search", OPTIONS)
     while any(future.status == "pending" for future in list(client.futures.values())):
         time.sleep(0.01)
     shard.write_bytes(whole)
-    assert {row["status"] for row in tables_of(folder, "search", OPTIONS)["metrics"]} == {"ok"}
+    assert {row["status"] for row in tables_of(store, "search", OPTIONS)["metrics"]} == {"ok"}
     assert held.tb is not None
 
 
@@ -183,8 +168,7 @@ def test_what_cannot_fit_is_refused_with_the_figure(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.fault(10)
-def test_steps_leave_the_same_bytes_each_time(tmp_path: Path) -> None:
-    store = make_store(tmp_path / "store")
+def test_steps_leave_the_same_bytes_each_time(store: Path, tmp_path: Path) -> None:
     for name in ("a", "b"):
         steps.search(store, tmp_path / name, OPTIONS, ClusterOptions(threads=1 if name == "a" else 2))
         steps.train_best(store, tmp_path / name, ClusterOptions(threads=1))
@@ -200,8 +184,7 @@ def test_steps_leave_the_same_bytes_each_time(tmp_path: Path) -> None:
     assert curve[-1]["nonzeros"] == pq.read_metadata(tmp_path / "a" / "model" / "weights.parquet").num_rows
 
 
-def test_training_that_diverges_ends_with_the_reason(tmp_path: Path) -> None:
-    store = make_store(tmp_path / "store")
+def test_training_that_diverges_ends_with_the_reason(store: Path, tmp_path: Path) -> None:
     options = plain_search(algorithms={"fobos": {"lam": [0.0], "eta0": [1e30]}}, loss="squared_hinge")
     with raises_code("diverged", "fobos", kind=SparseocoError):
         steps.train(store, tmp_path / "m", options.configurations()[0], options, ClusterOptions(threads=1), epochs=1)
@@ -255,30 +238,16 @@ def test_killed_workers_change_nothing(tmp_path: Path, kills: int) -> None:
     with subprocess.Popen([sys.executable, "-c", SCRIPT, str(tmp_path)]) as process:
         killed = 0
         while process.poll() is None:
-            workers = _children_of(process.pid)
+            workers = worker_processes(process.pid)
             cells = len(list((tmp_path / "run" / "search" / "cells").glob("*.json")))
             if cells > 2 * killed and workers and killed < kills:
-                os.kill(workers[killed % len(workers)], signal.SIGKILL)
+                workers[killed % len(workers)].kill()
                 killed += 1
             time.sleep(0.02)
     assert process.returncode == 0
     assert killed
     for file in DETERMINED:
         assert (tmp_path / "run" / "search" / file).read_bytes() == (tmp_path / "whole" / "search" / file).read_bytes()
-
-
-def _children_of(parent: int) -> list[int]:
-    """Worker processes: children whose command line says multiprocessing spawn."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            ppid = int((path / "stat").read_text().rsplit(")", 1)[1].split()[1])
-            command = (path / "cmdline").read_bytes()
-        except OSError:
-            continue
-        if ppid == parent and b"spawn_main" in command:
-            found.append(int(path.name))
-    return found
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -289,7 +258,7 @@ RUNGS = (75, 150)  # of 300 rows; 38 is before the first 40
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def narrow(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_store(tmp_path_factory.mktemp("store"), features=40)  # few enough for errors that fall slowly
 
 
@@ -310,16 +279,15 @@ def figures_at(store: Path, options: SearchOptions, position: int, fold: int) ->
 
 @pytest.mark.parametrize("kept", [True, False])
 def test_halving_is_ranking_by_hand_at_each_rung(
-    tables_of: TablesOf, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: bool
+    tables_of: TablesOf, narrow: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: bool
 ) -> None:
-    monkeypatch.setattr(
-        worker, "_pays", lambda *_, **__: kept
-    )  # checkpoints are loaded, or the stream is learned again
-    got = tables_of(store, "halving", HALVED)
-    whole = tables_of(store, "whole", STAGED)
+    """Whether checkpoints are loaded or the stream is learned again."""
+    monkeypatch.setattr(worker, "_pays", lambda *_, **__: kept)
+    got = tables_of(narrow, "halving", HALVED)
+    whole = tables_of(narrow, "whole", STAGED)
     alive = list(range(len(LAM) * len(ETA)))
     for rung in RUNGS:
-        folds = [figures_at(store, STAGED, rung, fold) for fold in range(3)]
+        folds = [figures_at(narrow, STAGED, rung, fold) for fold in range(3)]
         by_hand = sorted(alive, key=lambda c: (*np.mean([fold[c] for fold in folds], axis=0), c))
         for dropped in by_hand[len(alive) // 2 :]:
             rows = rows_of(got["metrics"], dropped)
@@ -338,17 +306,17 @@ def test_halving_is_ranking_by_hand_at_each_rung(
 
 
 def test_out_of_time_and_run_again_it_ends_with_the_same_tables(
-    tables_of: TablesOf, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tables_of: TablesOf, narrow: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = HALVED.model_copy(update={"epochs": 6})
-    expected = tables_of(store, "whole", options)
+    expected = tables_of(narrow, "whole", options)
     monkeypatch.setattr(worker, "_pays", lambda *_, **__: True)
     monkeypatch.setattr(worker, "POLL_SECONDS", 0)
     monkeypatch.setattr("sparseoco.training.stream.CHUNK_ROWS", 50)
     runs, limit, unfinished = 0, 0.05, True
     while unfinished:
         limited = options.model_copy(update={"time_limit": limit})
-        got = tables_of(store, "limited", limited)
+        got = tables_of(narrow, "limited", limited)
         left = [row for row in got["metrics"] if row["status"] == "unfinished"]
         unfinished = bool(left)
         assert {row["reason"] for row in left} <= {f"not finished within the time limit of {limit:g} s"}
@@ -359,7 +327,7 @@ def test_out_of_time_and_run_again_it_ends_with_the_same_tables(
 
 
 def test_a_failing_task_is_isolated_from_its_batch(
-    tables_of: TablesOf, store: Path, monkeypatch: pytest.MonkeyPatch
+    tables_of: TablesOf, narrow: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole, bad = worker.Learner, STAGED.configurations()[5]
 
@@ -368,66 +336,60 @@ def test_a_failing_task_is_isolated_from_its_batch(
             raise MemoryError
         return whole(algorithm, grid=grid, **settings)
 
-    expected = tables_of(store, "whole", STAGED)["metrics"]
+    expected = tables_of(narrow, "whole", STAGED)["metrics"]
     monkeypatch.setattr(worker, "Learner", learner)
-    got = tables_of(store, "culprit", STAGED)["metrics"]
+    got = tables_of(narrow, "culprit", STAGED)["metrics"]
     assert {(row["status"], row["reason"]) for row in rows_of(got, bad.number)} == {("failed", "out of memory")}
     assert [row for row in got if row["configuration"] != bad.number] == [
         row for row in expected if row["configuration"] != bad.number
     ]
-    halved = tables_of(store, "halved", HALVED)["metrics"]
+    halved = tables_of(narrow, "halved", HALVED)["metrics"]
     assert {row["status"] for row in rows_of(halved, bad.number)} == {"failed"}
     assert sum(row["status"] == "ok" for row in halved) >= 2 * 3 * 2
     monkeypatch.undo()
-    assert tables_of(store, "culprit", STAGED)["metrics"] == expected
+    assert tables_of(narrow, "culprit", STAGED)["metrics"] == expected
 
 
 def test_blocks_are_as_wide_as_the_memory_given(
-    tables_of: TablesOf, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tables_of: TablesOf, narrow: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for part in ("PROCESS_BYTES", "CHUNK_BYTES", "FEATURE_BYTES", "MAPPED_BYTES"):
         monkeypatch.setattr(f"sparseoco.search.packing.{part}", 0)
     grid = {"cl-fobos": {"lam": [10.0**-k for k in range(1, 7)], "eta0": [0.1 * k for k in range(1, 9)]}}
     wide = STAGED.model_copy(update={"algorithms": grid, "folds": 2, "epochs": 1})
-    expected = tables_of(store, "search", wide)
+    expected = tables_of(narrow, "search", wide)
     cells = set((tmp_path / "search" / "cells").iterdir())
     column = 40 * (8 + 1 + 8)  # for each feature a state, a share of a stamp, and the weight of an evaluation
-    held_out = 8 * (Store.open(store).n_rows // 2)
+    held_out = 8 * (Store.open(narrow).n_rows // 2)
     small = wide.model_copy(update={"max_memory": 2 * (16 * (column + held_out) + 8 * 40)})  # for two tasks
-    assert tables_of(store, "search", small) == expected
+    assert tables_of(narrow, "search", small) == expected
     assert set((tmp_path / "search" / "cells").iterdir()) == cells  # memory is no part of what a result is
-    assert tables_of(store, "small", small) == expected
+    assert tables_of(narrow, "small", small) == expected
     widths = [len(read_json(path)["results"]) for path in (tmp_path / "small" / "cells").iterdir()]
     assert widths == [16] * 6
     with raises_code("out-of-memory", "--max-memory"):
-        tables_of(store, "none", wide.model_copy(update={"max_memory": 2 * column}))
-
-
-def test_sizes_and_times_have_units() -> None:
-    options = plain_search(algorithms=STAGED.algorithms, halving=3, time_limit="1h 30min", max_memory="2GB")
-    assert (options.halving, options.time_limit, options.max_memory) == (Halving(factor=3), 5400, 2_000_000_000)
-    assert SearchOptions.model_validate(options.model_dump(mode="json")) == options
+        tables_of(narrow, "none", wide.model_copy(update={"max_memory": 2 * column}))
 
 
 def test_an_epoch_method_runs_in_full_while_learners_are_halved(
-    tables_of: TablesOf, store: Path, tmp_path: Path
+    tables_of: TablesOf, narrow: Path, tmp_path: Path
 ) -> None:
     both = {**HALVED.algorithms, "caos-erm": {"alpha": [0.1, 1.0], "R": [1.0]}}
     options = HALVED.model_copy(update={"algorithms": both, "folds": 2})
-    metrics = tables_of(store, "both", options)["metrics"]
-    alone = tables_of(store, "alone", HALVED.model_copy(update={"folds": 2}))["metrics"]
+    metrics = tables_of(narrow, "both", options)["metrics"]
+    alone = tables_of(narrow, "alone", HALVED.model_copy(update={"folds": 2}))["metrics"]
     assert [row for row in metrics if row["algorithm"] == "cl-fobos"] == alone
     rows = [row for row in metrics if row["algorithm"] == "caos-erm"]
     assert [(row["epoch"], row["status"]) for row in rows] == [(1, "ok"), (2, "ok")] * 4
-    assert tables_of(store, "both", options)["metrics"] == metrics
+    assert tables_of(narrow, "both", options)["metrics"] == metrics
     assert not (tmp_path / "both" / "checkpoints").exists()
 
 
-def test_the_command_lists_unfinished_configurations(store: Path, tmp_path: Path, cli: Cli) -> None:
+def test_the_command_lists_unfinished_configurations(narrow: Path, tmp_path: Path, cli: Cli) -> None:
     run = tmp_path / "run"
     grid = "--algorithm cl-fobos --grid lam=1e-4,1e-3,1e-2,1e-1 --grid eta0=0.1,1 --folds 2 --halving 2 --epochs 4"
     limits = ("--loss", "logistic", "--max-memory", "1GB", "--threads", 1)
-    command = ("search", store, "--out", run, *grid.split(), *limits)
+    command = ("search", narrow, "--out", run, *grid.split(), *limits)
     assert "unfinished" not in cli(*command).out
     page = (run / "report" / "report.html").read_text()
     assert page.count("<td>dropped</td>") == 2 * 6  # in both tables

@@ -125,30 +125,20 @@ def test_a_grid_relative_to_lambda_max(client: Client, store: Path, tmp_path: Pa
 # Sample weights, label sets and numbers of a store reach the learners, with equal bits however the work is cut.
 
 
-KINDS = ("classes", "numbers", "multi")
 GRID: dict[str, Any] = {"adagrad": {"eta": [0.1, 1.0], "lam": [1e-4]}, "fobos": {"eta0": [0.01], "lam": [1e-4]}}
 ROWS = 120
-SHAPE = {"rows": ROWS, "features": 60, "classes": 3}
 
 
-def options_of(kind: str, **changes: Any) -> Any:
-    loss = "squared" if kind == "numbers" else "logistic"
-    return plain_search(**{"algorithms": GRID, "loss": loss, "folds": 2, "epochs": 2, "seed": 3} | changes)
-
-
-def learner_of(store: Store, algorithm: str, grid: Any, loss: str) -> Learner:
-    shape = {"n_features": store.n_features, "n_classes": store.n_classes, "multilabel": store.is_multilabel}
-    return Learner(algorithm, loss=loss, grid=grid, dtype="float64", intercept=True, **shape)
-
-
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["classes", "numbers", "multi"])
 def test_searches(tables_of: TablesOf, tmp_path: Path, kind: str) -> None:
     """The metrics of a learner that is given the weights by hand."""
-    store, options = store_of(tmp_path, kind, **SHAPE), options_of(kind)
-    metrics = tables_of(store, "search", options)["metrics"]
+    store = store_of(tmp_path, kind, rows=ROWS, features=60, classes=3)
+    loss = {"loss": "squared" if kind == "numbers" else "logistic"}
+    metrics = tables_of(store, "search", plain_search(algorithms=GRID, folds=2, epochs=2, seed=3, **loss))["metrics"]
     opened, (X, _) = Store.open(store), read_shards(store)
     labels, weights = opened.labels(), opened.column("weight")
-    learner = learner_of(opened, "adagrad", [{"eta": 1.0, "lam": 1e-4}], options.loss)
+    shape = {"n_features": opened.n_features, "n_classes": opened.n_classes, "multilabel": opened.is_multilabel}
+    learner = Learner("adagrad", grid=[{"eta": 1.0, "lam": 1e-4}], dtype="float64", intercept=True, **shape, **loss)
     for epoch in (1, 2):
         before = learner.progress
         rows = epoch_rows(3, epoch, True, ROWS, 0, ROWS, 0, 2)

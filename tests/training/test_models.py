@@ -140,22 +140,17 @@ def test_a_model_of_an_earlier_version_is_told(model: Path) -> None:
         Model(model)
 
 
-def test_a_folder_without_a_model_is_named(tmp_path: Path) -> None:
+@pytest.mark.fault(55)
+def test_a_folder_without_a_model_of_its_own_is_named(tmp_path: Path) -> None:
     with raises_code("missing-model", tmp_path):
         Model(tmp_path)
-    commit_json(tmp_path / "promoted.json", {"increment": 3})
-    with raises_code("corrupt-file", "promoted.json", kind=StorageError):
-        Model(tmp_path)
+    elsewhere = ("../elsewhere", "/elsewhere", "models/../../x", "models/00000001/../../..", 3)
+    for promoted in ({"increment": 3}, *({"model": name} for name in elsewhere)):
+        commit_json(tmp_path / "promoted.json", promoted)
+        with raises_code("corrupt-file", "promoted.json", kind=StorageError):
+            Model(tmp_path)
     commit_json(tmp_path / "promoted.json", {"model": "models/00000003"})
     with raises_code("missing-model", tmp_path):
-        Model(tmp_path)
-
-
-@pytest.mark.fault(55)
-@pytest.mark.parametrize("name", ["../elsewhere", "/elsewhere", "models/../../x", "models/00000001/../../..", 3])
-def test_promoted_json_names_a_model_of_its_folder(tmp_path: Path, name: object) -> None:
-    commit_json(tmp_path / "promoted.json", {"model": name})
-    with raises_code("corrupt-file", "promoted.json", kind=StorageError):
         Model(tmp_path)
 
 
