@@ -50,7 +50,7 @@ OPTIONS = plain_search(
 )
 FEW = plain_search(algorithms={"cl-fobos": {"lam": [1e-4, 1e-3]}, "adagrad": {"lam": [1e-4]}}, folds=2, epochs=2)
 NUMBERS = FEW.model_copy(
-    update={"loss": "squared", "algorithms": {"fobos": {"lam": [1e-4]}, "adagrad": {"lam": [1e-4]}}}
+    update={"loss": "squared", "algorithms": {"fobos": {"lam": [1e-4, 1e-3]}, "adagrad": {"lam": [1e-4]}}}
 )
 WEIGHTINGS = FeatureOptions(tf=("log", "binary"), idf=(True, False), norm=("l2",))
 DENSE = plain_search(
