@@ -25,6 +25,7 @@ from sparseoco.training.models import write_model
 from tests.support.commands import Cli
 from tests.support.errors import raises_code
 from tests.support.ingests import ingest_bytes, jsonl, random_texts
+from tests.support.models import model_with
 
 SPARSE = "scipy.sparse._csr.csr_matrix"
 ALPHABET = "ab AB1_ .,'’-\nΣσςİıéÉ٣一\u0301\u00a0𝔘\x00"
@@ -281,10 +282,8 @@ def test_models_of_counts_or_without_weights_are_refused(stores: dict[str, Store
     model = written(tmp_path / "counted", Store.open(tmp_path / "counts" / "out"))
     with raises_code("counted-documents", "counted"):
         sklearn_pipeline(model)
-    store = stores["two"]
-    write_model(tmp_path / "zero", np.zeros((store.n_features, 1)), store, {"algorithm": "none", "parameters": {}}, [])
     with raises_code("no-weights", "zero"):
-        sklearn_pipeline(Model(tmp_path / "zero"))
+        sklearn_pipeline(model_with(tmp_path / "zero", stores["two"], {}))
 
 
 def test_a_missing_package_is_named(stores: dict[str, Store], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

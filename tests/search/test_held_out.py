@@ -100,11 +100,11 @@ def test_ids_of_a_feature_subset_are_those_of_its_source(store: Path, tmp_path: 
     assert sorted(found.ids.to_pylist()) == sorted(f"d{i}" for i in range(300))
 
 
-def test_the_model_is_calibrated_on_them(store: Path, tmp_path: Path) -> None:
+def test_the_model_is_calibrated_on_them_and_decides_by_a_rule(store: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     found = search(store, run)
     steps.train_best(store, run, HERE)
-    model = Model(run)
+    model, written = Model(run), (run / "model" / "weights.parquet").stat().st_mtime_ns
     fitted = fit_calibration(found.margins, found.labels)
     assert model.calibration == fitted
     assert fitted is not None
@@ -116,17 +116,10 @@ def test_the_model_is_calibrated_on_them(store: Path, tmp_path: Path) -> None:
     losses = [-np.log(p[rows, found.labels]).mean() for p in (probabilities, uncalibrated)]
     assert losses[0] < losses[1]
     assert read_json(run / "model" / "model.json")["calibration"]["rows"] == 300
-
-
-def test_a_threshold_by_rule_is_in_the_model_and_decides(store: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    found = search(store, run)
-    steps.train_best(store, run, HERE)
-    when = (run / "model" / "weights.parquet").stat().st_mtime_ns
     rule = ThresholdRule(rule="recall", value=1.0)
     search(store, run, OPTIONS.model_copy(update={"threshold": rule}))
     steps.train_best(store, run, HERE)
-    assert (run / "model" / "weights.parquet").stat().st_mtime_ns == when  # only the description is written
+    assert (run / "model" / "weights.parquet").stat().st_mtime_ns == written  # only the description is new
     counts = np.bincount(found.labels)
     positive = int(counts[1] <= counts[0])
     model = Model(run)

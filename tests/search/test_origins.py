@@ -24,12 +24,12 @@ from sparseoco.store.manifest import FeatureTable, commit_manifest
 from sparseoco.store.shards import Store, open_store, read_shards, write_terms
 from sparseoco.store.terms import read_feature_subset
 from sparseoco.training.learner import Learner
-from sparseoco.training.models import Model, write_model
+from sparseoco.training.models import Model
 from sparseoco.training.search_tables import read_metrics
 from sparseoco.training.warm_start import Origin, check_origin, resume_learner, take_weights
 from tests.support.damage import damage, flip, flip_bit, stopped_at
 from tests.support.errors import raises_code
-from tests.support.models import dense_weights
+from tests.support.models import dense_weights, model_with
 from tests.support.searches import TablesOf, cells, configuration, plain_search
 from tests.support.stores import make_store, store_of, with_classes
 
@@ -361,10 +361,7 @@ def test_a_search_and_its_regret(tmp_path: Path) -> None:
 
 def keeping(folder: Path, store: Path, features: list[int]) -> Path:
     """A model with weights for these features."""
-    weights = np.zeros((Store.open(store).n_features, 1))
-    weights[features] = 1.0
-    write_model(folder, weights, Store.open(store), {"algorithm": "none", "parameters": {}}, [])
-    return folder
+    return model_with(folder, Store.open(store), dict.fromkeys(features, 1.0)).folder
 
 
 def test_resuming(store: Path, tmp_path: Path) -> None:

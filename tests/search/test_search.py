@@ -83,7 +83,7 @@ def test_the_same_tables_for_any_shards_and_grouping(
     expected = tables_of(store_of(tmp_path / "a", shard_rows=300, **shape), "a-search", options)
     assert {row["status"] for row in expected["metrics"]} == statuses
     monkeypatch.setattr("sparseoco.search.packing.BLOCK_COLUMNS", 1)
-    monkeypatch.setattr("sparseoco.training.stream.CHUNK_ROWS", 7)
+    monkeypatch.setattr("sparseoco.training.stream.CHUNK_ROWS", 17)
     assert tables_of(store_of(tmp_path / "b", shard_rows=41, **shape), "b-search", options) == expected
     assert len(cells(tmp_path / "b-search")) > len(cells(tmp_path / "a-search"))
 
@@ -308,7 +308,7 @@ def test_halving_is_ranking_by_hand_at_each_rung(
 def test_out_of_time_and_run_again_it_ends_with_the_same_tables(
     tables_of: TablesOf, narrow: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = HALVED.model_copy(update={"epochs": 6})
+    options = HALVED.model_copy(update={"epochs": 6, "folds": 2})
     expected = tables_of(narrow, "whole", options)
     monkeypatch.setattr(worker, "_pays", lambda *_, **__: True)
     monkeypatch.setattr(worker, "POLL_SECONDS", 0)
