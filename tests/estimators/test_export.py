@@ -170,7 +170,7 @@ DECISIONS = [
 CASES = [(*case, False) for case in DECISIONS] + [(*case, True) for case in DECISIONS if case[0] in ("two", "multi")]
 
 
-@pytest.mark.parametrize(("case", "weighting"), zip(CASES, cycle([COUNTS, TFIDF]), strict=False), ids=str)
+@pytest.mark.parametrize(("case", "weighting"), [*zip(CASES, cycle([COUNTS, TFIDF]), strict=False)], ids=str)
 def test_decisions_and_probabilities(stores: dict[str, Store], tmp_path: Path, case: Any, weighting: Weighting) -> None:
     kind, loss, calibration, with_thresholds = case
     store, description = stores[kind], {"loss": loss, "calibration": calibration}
