@@ -75,9 +75,10 @@ class Play:
             self.W[t] = self.learner.weights()
             margins = x @ self.W[t]
             self.y[t] = adversary(t, margins[0])
-            self.g[t] = np.outer(x, [SLOPES[loss](z, self.y[t]) for z in margins])
-            label = taught * self.y[t]
-            self.learner.partial_fit(sp.csr_matrix(x[None]), [label if kind == "numbers" else int(label > 0)])
+            self.g[t] = x[:, None] * SLOPES[loss](margins, self.y[t])
+            label, present = taught * self.y[t], np.flatnonzero(x)
+            own = label if kind == "numbers" else float(label > 0)
+            self.learner.learn_rows(np.array([0, present.size]), present, x[present], np.array([own]))
             if thresholds:
                 self.h[t] = np.hstack([self.learner.thresholds_of(c) for c in range(C)])
         self.own_history = thresholds
@@ -94,8 +95,7 @@ class Play:
 
     def losses(self, weights: np.ndarray) -> np.ndarray:
         """f_t(w) of every round (T,), for weights (n,) or (T, n)."""
-        margins = (self.X * weights).sum(axis=1)
-        return np.array([VALUES[self.loss](z, y) for z, y in zip(margins, self.y, strict=True)])
+        return np.asarray(VALUES[self.loss]((self.X * weights).sum(axis=1), self.y))
 
     def regret(self, c: int, x: np.ndarray) -> np.ndarray:
         """Reg_T(x) for T = 1 … (T,)."""

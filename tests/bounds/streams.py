@@ -1,5 +1,6 @@
 """Grids and streams for the tests of the regret bounds, and the comparators of a play."""
 
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -112,6 +113,12 @@ STREAMS = {
     "rare": lambda T: (rare(T), against),
     "alternating": lambda T: (np.ones((T, 1)), fixed_labels(1.0 - 2.0 * (np.arange(T) % 2))),
 }
+
+
+@cache
+def played(game: str, stream: str) -> Play:
+    """A play of 110 rounds, for tests that only read it; "rare" ends in a round in which some features sleep."""
+    return GAMES[game].play(*STREAMS[stream](110))
 
 
 def comparators(play: Play, c: int, seed: int = 0) -> list[np.ndarray]:

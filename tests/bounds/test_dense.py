@@ -66,7 +66,7 @@ def test_regret_is_within_its_bound(name: str, loss: str, entry: dict[str, Any],
 @pytest.mark.parametrize(("name", "entry"), [(name, entry) for name, loss, entry in CASES if loss == "logistic"])
 def test_a_learner_with_a_wrong_sign_is_not(name: str, entry: dict[str, Any]) -> None:
     rng = np.random.default_rng(0)
-    X = np.eye(3)[rng.integers(0, 3, 1500)]
+    X = np.eye(3)[rng.integers(0, 3, 700)]
     y = np.sign(X @ np.array([1.0, -1.0, 1.0]))
     play = play_of(name, X, y, "logistic", taught=-1.0, **entry)
     x = best(play, OCTAHEDRON if name == "ao-eg" else BALL, np.zeros(3))

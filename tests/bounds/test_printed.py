@@ -17,9 +17,9 @@ def test_stda_and_features_that_occur_twice() -> None:
     The first row leaves w = (1 − λ)/√t, whose cost in the second is (1 + 2λ)w: Σ (1 − λ)(1 + 2λ)/√t over odd t, which
     is 9/8·√T less a constant for λ = 1/4, against x = 0 and a bound of √T for G = γ = 1 and D as small as you like.
     """
-    pairs = 150
+    pairs = 60
     X = np.repeat(np.eye(pairs), 2, axis=0)
-    play = Play("stda", X, fixed_labels(np.tile([1.0, -1.0], pairs)), [{"gamma": 1.0, "lam": 0.25, "p": 1}] * 2)
+    play = Play("stda", X, fixed_labels(np.tile([1.0, -1.0], pairs)), [{"gamma": 1.0, "lam": 0.25, "p": 1}])
     assert np.linalg.norm(play.g[:, :, 0], axis=1) == pytest.approx(np.ones(2 * pairs))
     x, T = np.zeros(pairs), np.arange(1, 2 * pairs + 1)
     regret = play.regret(0, x)
@@ -94,7 +94,7 @@ def test_composite_regret_without_the_last_penalty() -> None:
     """
     lam = 2.0
     entry = {"R": 2.0, "lam": lam, "predict_gradient": "none", "regularizer": "none"}
-    play = Play("cao-ftrl", np.array([[2.0]]), fixed_labels([1.0]), [entry] * 2, "logistic", "l2")
+    play = Play("cao-ftrl", np.array([[2.0]]), fixed_labels([1.0]), [entry], "logistic", "l2")
     g, x = play.g[0, :, 0], np.array([2.0])
     assert g == pytest.approx([-1.0])
     regret = (play.losses(play.W[:, :, 0]) - play.losses(x))[0]

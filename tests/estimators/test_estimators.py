@@ -84,13 +84,7 @@ def not_met(estimator: Any) -> dict[str, str]:
     return NOT_MET | (LEARNERS_OWN if estimator._learner_parameters() else {})
 
 
-@parametrize_with_checks(
-    [
-        SparseOnlineClassifier(),
-        SparseOnlineRegressor(),
-    ],
-    expected_failed_checks=not_met,
-)
+@parametrize_with_checks([SparseOnlineClassifier(), SparseOnlineRegressor()], expected_failed_checks=not_met)
 def test_rules_of_scikit_learn(estimator: Any, check: Any) -> None:
     check(estimator)
 
@@ -181,6 +175,9 @@ def test_parameters_reach_the_learner_and_unknown_ones_are_refused() -> None:
         plain_classifier("fobos", eta0=-1).fit(X, y)
     with raises_code("unknown-algorithm", "'adam'"):
         plain_classifier("adam").fit(X, y)
+    for epochs in (0, 1.5, True, None):
+        with raises_code("invalid-parameter", f"epochs={epochs!r}"):
+            plain_classifier(epochs=epochs).fit(X, y)
     with raises_code("unsupported-combination", "'hinge'"):
         plain_regressor(loss="hinge").fit(X, y)
 
@@ -194,14 +191,11 @@ def test_a_registered_learner_is_found_with_its_parameters(monkeypatch: pytest.M
     assert callable(model.predict)
 
 
-@pytest.mark.parametrize("epochs", [0, 1.5, True, None])
-def test_epochs_are_a_positive_integer(epochs: Any) -> None:
-    with raises_code("invalid-parameter", f"epochs={epochs!r}"):
-        plain_classifier(epochs=epochs).fit(rows(), classes(2))
-
-
 def test_a_shuffled_fit_goes_in_the_order_of_the_drivers() -> None:
+    """Epochs in the order of documents are the stream repeated."""
     X, y = rows(), classes(3)
+    repeated = plain_classifier().fit(sp.vstack([X, X], format="csr"), np.tile(y, 2))
+    assert bits(plain_classifier(epochs=2).fit(X, y)) == bits(repeated)
     fitted = plain_classifier(lam=1e-3, epochs=3, shuffle=True, random_state=8).fit(X, y)
     order = np.concatenate([epoch_rows(8, epoch, True, ROWS, 0, ROWS, -1, 1) for epoch in (1, 2, 3)])
     streamed = plain_classifier(lam=1e-3).fit(X[order], y[order])
@@ -214,12 +208,6 @@ def test_a_shuffled_fit_goes_in_the_order_of_the_drivers() -> None:
     assert drawn[0] == drawn[1] != drawn[2]
     with raises_code("invalid-parameter", "random_state=-1"):
         clone(fitted).set_params(random_state=-1).fit(X, y)
-
-
-def test_epochs_in_document_order_are_the_stream_repeated() -> None:
-    X, y = rows(), classes(2)
-    repeated = plain_classifier().fit(sp.vstack([X, X], format="csr"), np.tile(y, 2))
-    assert bits(plain_classifier(epochs=2).fit(X, y)) == bits(repeated)
 
 
 def test_no_penalty_shrinks_the_intercept() -> None:
@@ -286,17 +274,14 @@ def test_a_fitted_estimator_travels(n_classes: int, tmp_path: Any) -> None:
 
 
 def test_pickle_is_the_same_in_another_process(tmp_path: Any) -> None:
+    """The package loads scikit-learn only for estimators."""
     X, y = rows(), classes(2)
     model = plain_classifier().fit(X, y)
     (tmp_path / "model").write_bytes(pickle.dumps(model))
-    code = "import pickle, sys; print(pickle.load(open(sys.argv[1], 'rb')).coef_.tobytes().hex())"
+    code = "import pickle, sys, sparseoco; assert 'sklearn' not in sys.modules; sparseoco.SparseOnlineClassifier();"
+    code += "print(pickle.load(open(sys.argv[1], 'rb')).coef_.tobytes().hex())"
     done = subprocess.run([sys.executable, "-c", code, tmp_path / "model"], capture_output=True, text=True, check=True)
     assert bytes.fromhex(done.stdout) == model.coef_.tobytes()
-
-
-def test_the_package_loads_scikit_learn_only_for_them() -> None:
-    code = "import sys, sparseoco; assert 'sklearn' not in sys.modules; sparseoco.SparseOnlineClassifier()"
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_text_in_a_pipeline_under_a_grid_search() -> None:
@@ -316,12 +301,6 @@ def test_text_in_a_pipeline_under_a_grid_search() -> None:
     assert best[0].get_feature_names_out().size == best[1].coef_.shape[1] == best[1].n_features_in_
 
 
-def test_a_lasso_that_selects_features() -> None:
-    X, y = rows(), classes(2)
-    selector = SelectFromModel(plain_classifier(lam=0.05), threshold=1e-12).fit(X, y)
-    assert selector.transform(X).shape == (ROWS, np.count_nonzero(selector.estimator_.coef_))
-
-
 def test_a_dense_learner_on_the_features_that_a_sparse_one_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = rows(), (rows() @ np.random.default_rng(1).normal(size=FEATURES) > 0).astype(int)
     monkeypatch.setattr("sparseoco.training.validation.DENSE_BYTES", 8 * 20**2)
@@ -330,7 +309,8 @@ def test_a_dense_learner_on_the_features_that_a_sparse_one_kept(monkeypatch: pyt
         newton.fit(X, y)
     both = make_pipeline(SelectFromModel(plain_classifier("rda", lam=0.05), threshold=1e-12), newton).fit(X, y)
     kept = both[0].get_support()
-    assert 0 < kept.sum() < 20
+    assert 0 < kept.sum() == np.count_nonzero(both[0].estimator_.coef_) < 20
+    assert both[0].transform(X).shape == (ROWS, kept.sum())
     assert np.array_equal(both[1].coef_, clone(newton).fit(X[:, kept], y).coef_)
     assert both.score(X, y) > 0.8
 

@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from sparseoco.training.models import write_model
 from tests.support.commands import Cli
 from tests.support.errors import raises_code
 from tests.support.ingests import ingest_bytes, jsonl, random_texts
+from tests.support.models import model_with
 
 SPARSE = "scipy.sparse._csr.csr_matrix"
 ALPHABET = "ab AB1_ .,'’-\nΣσςİıéÉ٣一\u0301\u00a0𝔘\x00"
@@ -148,38 +150,29 @@ def temperature(slope: float) -> dict[str, Any]:
     return {"method": "temperature", "slopes": [slope], "rows": 9}
 
 
-CASES = [
+DECISIONS = [
     ("two", "hinge", None),
     ("two", "logistic", None),
     ("two", "hinge", sigmoids(1.7)),
     ("two", "hinge", sigmoids(0.0)),
+    ("multi", "hinge", None),
+    ("multi", "logistic", None),
+    ("multi", "hinge", sigmoids(1.7, 0.2, 3.0)),
+    ("multi", "logistic", sigmoids(1.7, 0.0, 3.0)),
     ("three", "hinge", None),
     ("three", "logistic", None),
     ("three", "softmax", None),
     ("three", "hinge", temperature(0.4)),
     ("three", "hinge", temperature(0.0)),
-    ("multi", "hinge", None),
-    ("multi", "logistic", None),
-    ("multi", "hinge", sigmoids(1.7, 0.2, 3.0)),
-    ("multi", "logistic", sigmoids(1.7, 0.0, 3.0)),
-    ("numbers", "squared", None),
+    *[("numbers", "squared", None)] * 2,
 ]
+# Tested with counts and with tf-idf in turn: all but three classes with both.
+CASES = [(*case, False) for case in DECISIONS] + [(*case, True) for case in DECISIONS if case[0] in ("two", "multi")]
 
 
-@pytest.mark.parametrize(
-    ("kind", "loss", "calibration", "with_thresholds"),
-    [(*case, False) for case in CASES] + [(*case, True) for case in CASES if case[0] in ("two", "multi")],
-)
-@pytest.mark.parametrize("weighting", [COUNTS, TFIDF], ids=lambda weighting: weighting.label)
-def test_decisions_and_probabilities(
-    stores: dict[str, Store],
-    tmp_path: Path,
-    kind: str,
-    loss: str,
-    calibration: dict[str, Any] | None,
-    with_thresholds: bool,
-    weighting: Weighting,
-) -> None:
+@pytest.mark.parametrize(("case", "weighting"), [*zip(CASES, cycle([COUNTS, TFIDF]), strict=False)], ids=str)
+def test_decisions_and_probabilities(stores: dict[str, Store], tmp_path: Path, case: Any, weighting: Weighting) -> None:
+    kind, loss, calibration, with_thresholds = case
     store, description = stores[kind], {"loss": loss, "calibration": calibration}
     if with_thresholds:
         description["threshold"] = thresholds(written(tmp_path / "model", store, weighting, **description))
@@ -280,10 +273,8 @@ def test_models_of_counts_or_without_weights_are_refused(stores: dict[str, Store
     model = written(tmp_path / "counted", Store.open(tmp_path / "counts" / "out"))
     with raises_code("counted-documents", "counted"):
         sklearn_pipeline(model)
-    store = stores["two"]
-    write_model(tmp_path / "zero", np.zeros((store.n_features, 1)), store, {"algorithm": "none", "parameters": {}}, [])
     with raises_code("no-weights", "zero"):
-        sklearn_pipeline(Model(tmp_path / "zero"))
+        sklearn_pipeline(model_with(tmp_path / "zero", stores["two"], {}))
 
 
 def test_a_missing_package_is_named(stores: dict[str, Store], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

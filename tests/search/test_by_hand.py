@@ -29,7 +29,7 @@ def test_a_cluster_started_by_hand_gives_the_same_bytes(
     run = load_run_file(write_run_file(tmp_path))
     here = run.model_copy(update={"out": tmp_path / "here"})
     steps.run_all(here)
-    with cluster_by_hand(tmp_path, tls=tls or None) as cluster, dask.config.set(tls):
+    with cluster_by_hand(tmp_path, tls=tls or None, nannies=not secured) as cluster, dask.config.set(tls):
         assert cluster.address.startswith("tls://" if secured else "tcp://")
         monkeypatch.chdir(tmp_path)
         there = load_run_file(Path("places.toml"))

@@ -7,26 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from distributed import Client
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sparseoco import Model
 from sparseoco.core.errors import InputError, SparseocoError
 from sparseoco.core.option_models import validate
-from sparseoco.search import packing
+from sparseoco.search import packing, selection
 from sparseoco.search.packing import Capacity, Job, pack
 from sparseoco.search.run import write_block
-from sparseoco.search.selection import (
-    MIN_RUNG_ROWS,
-    candidates,
-    choose,
-    describe_choice,
-    grid_edges,
-    plan_stages,
-    rung_positions,
-    survivors,
-)
 from sparseoco.store.shards import Store
 from sparseoco.text.options import TextOptions
 from sparseoco.training.block import search_settings
@@ -34,7 +23,7 @@ from sparseoco.training.metrics import majority_error
 from sparseoco.training.options import AtMost, Halving, SearchOptions
 from sparseoco.training.stream import StreamPosition
 from tests.support.errors import raises_code
-from tests.support.searches import block_of, cells, metrics_row, plain_search, search_tables, site
+from tests.support.searches import TablesOf, block_of, cells, metrics_row, plain_search, site
 from tests.support.stores import make_store
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -66,11 +55,7 @@ def total(jobs: list[Job], store: Store) -> float:
     return sum(packing.job_cost(job, store) for job in jobs)
 
 
-@given(
-    configurations=st.integers(1, 150),
-    folds=st.integers(1, 7),
-    tasks=st.integers(1, 40),
-)
+@given(configurations=st.integers(1, 150), folds=st.integers(1, 7), tasks=st.integers(1, 40))
 def test_every_configuration_once_and_no_task_much_longer(
     store: Store, configurations: int, folds: int, tasks: int
 ) -> None:
@@ -119,12 +104,12 @@ def test_two_tasks_end_together(store: Store, configurations: int, folds: int, l
 
 
 def test_rungs_are_a_function_of_size_and_options() -> None:
-    assert rung_positions(Halving(factor=2), 100_000, 8) == [12_500, 25_000, 50_000]
-    assert rung_positions(Halving(factor=2), 5000, 8) == [1250, 2500]
-    assert rung_positions(Halving(factor=3), 100_000, 9) == [11_111, 33_333]
-    assert rung_positions(Halving(factor=3), 100_000, 10) == [3704, 11_111, 33_333]
-    assert rung_positions(Halving(factor=4, rungs=(0.5, 0.1, 0.1)), 10_000, 2) == [1000, 5000]
-    assert rung_positions(Halving(factor=2), 1, 100) == []
+    assert selection.rung_positions(Halving(factor=2), 100_000, 8) == [12_500, 25_000, 50_000]
+    assert selection.rung_positions(Halving(factor=2), 5000, 8) == [1250, 2500]
+    assert selection.rung_positions(Halving(factor=3), 100_000, 9) == [11_111, 33_333]
+    assert selection.rung_positions(Halving(factor=3), 100_000, 10) == [3704, 11_111, 33_333]
+    assert selection.rung_positions(Halving(factor=4, rungs=(0.5, 0.1, 0.1)), 10_000, 2) == [1000, 5000]
+    assert selection.rung_positions(Halving(factor=2), 1, 100) == []
 
 
 @given(
@@ -135,7 +120,7 @@ def test_rungs_are_a_function_of_size_and_options() -> None:
 )
 def test_stages_lead_to_the_end(factor: float, n_rows: int, epochs: int, configurations: int) -> None:
     options = plain_search(algorithms={"fobos": {}}, epochs=epochs, halving=Halving(factor=factor))
-    stages = plan_stages(options, n_rows, configurations)
+    stages = selection.plan_stages(options, n_rows, configurations)
     assert all(before.goal < after.goal for before, after in pairwise(stages))
     assert [stage.is_last for stage in stages] == [False] * (len(stages) - 1) + [True]
     assert stages[-1].goal == StreamPosition(epochs, n_rows)
@@ -143,7 +128,7 @@ def test_stages_lead_to_the_end(factor: float, n_rows: int, epochs: int, configu
         assert stage.milestones[-1] == stage.goal
         if not stage.is_last:
             assert stage.goal.epoch == 1
-            assert MIN_RUNG_ROWS <= stage.goal.position < n_rows
+            assert selection.MIN_RUNG_ROWS <= stage.goal.position < n_rows
 
 
 def row(error: float, loss: float = 0.0, status: str = "ok") -> dict[str, Any]:
@@ -161,7 +146,7 @@ def test_survivors_are_the_best_and_never_none_of_the_well(table: list[list[tupl
     }
     well = {name: sum(r["progressive_error"] for r in rows) for name, rows in figures.items()}
     well = {name: error for name, error in well.items() if all(r["status"] == "ok" for r in figures[name])}
-    best = survivors(figures, factor)
+    best = selection.survivors(figures, factor)
     assert best <= set(well)
     assert bool(best) == bool(well)
     assert len(best) <= max(1, len(figures) / factor + 1)
@@ -172,9 +157,9 @@ def test_survivors_are_the_best_and_never_none_of_the_well(table: list[list[tupl
 
 def test_ties_are_settled_by_loss_then_by_number() -> None:
     figures = {"a": [row(0.1, 0.5)], "b": [row(0.1, 0.4)], "c": [row(0.1, 0.4)], "d": [row(0.2, 0.1)]}
-    assert survivors(figures, 4) == {"b"}
-    assert survivors(figures, 2) == {"b", "c"}
-    assert survivors(figures, 1.4) == {"a", "b", "c"}
+    assert selection.survivors(figures, 4) == {"b"}
+    assert selection.survivors(figures, 2) == {"b", "c"}
+    assert selection.survivors(figures, 1.4) == {"a", "b", "c"}
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -189,10 +174,10 @@ TABLE = [
 
 
 def test_the_least_error_or_the_sparsest_within_one_standard_error() -> None:
-    best = choose(TABLE, "best")
+    best = selection.choose(TABLE, "best")
     assert (best.configuration, best.error, best.value("error")) == (0, pytest.approx(0.12), pytest.approx(0.12))
     assert best.standard_error == pytest.approx(0.02)  # (0.14 − 0.10)/√2 over √2
-    assert choose(TABLE, "one-standard-error").configuration == 1
+    assert selection.choose(TABLE, "one-standard-error").configuration == 1
 
 
 def test_what_failed_in_one_fold_is_no_candidate() -> None:
@@ -201,23 +186,23 @@ def test_what_failed_in_one_fold_is_no_candidate() -> None:
         metrics_row(3, 0, 0.0, 5),
         metrics_row(3, 1, 0.0, 5, status="diverged", reason="diverged at row 3"),
     ]
-    assert [candidate.configuration for candidate in candidates(table)] == [0, 1, 2]
-    assert [candidate.configuration for candidate in candidates(table[:-1])] == [0, 1, 2]  # a fold is missing
+    assert [candidate.configuration for candidate in selection.candidates(table)] == [0, 1, 2]
+    assert [candidate.configuration for candidate in selection.candidates(table[:-1])] == [0, 1, 2]  # a fold is missing
 
 
 def test_one_split_has_the_binomial_standard_error() -> None:
-    best = choose([metrics_row(0, -1, 0.2, 5, held_out_rows=0, held_out_error=None)], "best")
+    best = selection.choose([metrics_row(0, -1, 0.2, 5, held_out_rows=0, held_out_error=None)], "best")
     assert best.standard_error == pytest.approx((0.2 * 0.8 / 80) ** 0.5)
 
 
 def test_equal_errors_are_settled_by_sparseness_then_by_number() -> None:
     table = [metrics_row(number, 0, 0.1, nonzeros) for number, nonzeros in enumerate((9, 5, 5))]
-    assert choose(table, "best").configuration == 1
+    assert selection.choose(table, "best").configuration == 1
 
 
 def test_no_configuration_succeeded() -> None:
     with raises_code("no-candidate", "diverged at row 3", kind=SparseocoError):
-        choose([metrics_row(0, 0, 0.1, 1, status="diverged", reason="diverged at row 3")], "best")
+        selection.choose([metrics_row(0, 0, 0.1, 1, status="diverged", reason="diverged at row 3")], "best")
 
 
 def test_metrics_of_which_more_is_better() -> None:
@@ -227,32 +212,35 @@ def test_metrics_of_which_more_is_better() -> None:
         for number, values in aucs.items()
         for fold, value in enumerate(values)
     ]
-    found = candidates(table, "roc_auc")
+    found = selection.candidates(table, "roc_auc")
     assert [candidate.configuration for candidate in found] == [2, 1, 0]  # a fold without positives does not count
     assert [candidate.value("roc_auc") for candidate in found] == pytest.approx([0.95, 0.9, 0.75])
     assert found[2].standard_error == pytest.approx(0.05)
-    assert choose(table, "one-standard-error", "roc_auc").configuration == 2
+    assert selection.choose(table, "one-standard-error", "roc_auc").configuration == 2
     with raises_code("no-candidate", "roc_auc is not defined", kind=SparseocoError):
-        choose(table[-2:], "best", "roc_auc")
+        selection.choose(table[-2:], "best", "roc_auc")
 
 
 def test_the_best_of_at_most_so_many_features() -> None:
     table = [
         metrics_row(k, fold, 0.1 + k / 100, 99, features=[50, 20, 5][k] + fold) for k in range(3) for fold in (0, 1)
     ]
-    chosen = [choose(table, AtMost(at_most=size)).configuration for size in (51, 50, 21, 20, 6)]
+    chosen = [selection.choose(table, AtMost(at_most=size)).configuration for size in (51, 50, 21, 20, 6)]
     assert chosen == [0, 1, 1, 2, 2]
-    assert choose(table, AtMost(at_most=5)).configuration == 2  # the model of all the data is cut to them
+    assert selection.choose(table, AtMost(at_most=5)).configuration == 2  # the model of all the data is cut to them
 
 
 def test_a_best_value_at_the_edge_of_its_grid() -> None:
     grid = [{"lam": lam, "eta0": eta0, "by": "feature"} for lam in (1e-4, 1e-3, 1e-2) for eta0 in (1.0, 2.0)]
-    edges = grid_edges({"lam": 1e-2, "eta0": 1.0, "by": "feature"}, grid)
+    edges = selection.grid_edges({"lam": 1e-2, "eta0": 1.0, "by": "feature"}, grid)
     assert edges == [
         "lam = 0.01 is the largest value of its grid: a larger one may be better",
         "eta0 = 1 is the smallest value of its grid: a smaller one may be better",
     ]
-    assert grid_edges({"lam": 1e-3, "eta0": 1.0}, [{"lam": lam, "eta0": 1.0} for lam in (1e-4, 1e-3, 1e-2)]) == []
+    assert (
+        selection.grid_edges({"lam": 1e-3, "eta0": 1.0}, [{"lam": lam, "eta0": 1.0} for lam in (1e-4, 1e-3, 1e-2)])
+        == []
+    )
 
 
 @pytest.mark.parametrize(
@@ -306,9 +294,11 @@ def test_a_metric_of_other_labels_is_refused() -> None:
             options.check_metric(kind)
 
 
-def test_the_rule_on_a_command_line() -> None:
-    given = plain_search(algorithms={"adagrad": {}}, select="at_most=10_000")
+def test_rules_sizes_and_times_on_a_command_line() -> None:
+    units = {"halving": 3, "time_limit": "1h 30min", "max_memory": "2GB"}
+    given = plain_search(algorithms={"adagrad": {}}, select="at_most=10_000", **units)
     assert given.select == AtMost(at_most=10_000)
+    assert (given.halving, given.time_limit, given.max_memory) == (Halving(factor=3), 5400, 2_000_000_000)
     assert SearchOptions.model_validate(given.model_dump(mode="json")) == given
 
 
@@ -326,38 +316,40 @@ def labelled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.usefixtures("early_rungs")
-def test_halving_keeps_the_best_held_out_metric(client: Client, labelled: Path, tmp_path: Path) -> None:
+def test_halving_keeps_the_best_held_out_metric(tables_of: TablesOf, labelled: Path) -> None:
     halving = {"factor": 2, "rungs": [0.5]}
     options = plain_search(algorithms=GRID, folds=2, metric="log_loss", halving=halving)
-    metrics = search_tables(client, labelled, tmp_path / "search", options)["metrics"]
+    metrics = tables_of(labelled, "search", options)["metrics"]
     at_rung = [[row for row in metrics if row["configuration"] == c and row["status"] == "dropped"] for c in range(4)]
     dropped = [rows for rows in at_rung if rows]
     assert len(dropped) == 2
     assert all(row["held_out_rows"] > 0 and row["held_out_log_loss"] is not None for rows in dropped for row in rows)
     plain = plain_search(algorithms=GRID, folds=2, metric="error", halving=halving)
-    by_error = search_tables(client, labelled, tmp_path / "search", plain)["metrics"]
+    by_error = tables_of(labelled, "search", plain)["metrics"]
     assert all(row["held_out_rows"] == 0 for row in by_error if row["status"] == "dropped")
 
 
-def test_another_metric_needs_no_new_training(client: Client, labelled: Path, tmp_path: Path) -> None:
+def test_another_metric_needs_no_new_training(tables_of: TablesOf, labelled: Path, tmp_path: Path) -> None:
     options = plain_search(algorithms=GRID, folds=2, epochs=3)
-    search_tables(client, labelled, tmp_path / "search", options)
+    tables_of(labelled, "search", options)
     before = cells(tmp_path / "search")
     by_auc = options.model_copy(update={"metric": "roc_auc", "epochs": 1})
-    assert len(search_tables(client, labelled, tmp_path / "search", by_auc)["metrics"]) == 8
+    assert len(tables_of(labelled, "search", by_auc)["metrics"]) == 8
     assert cells(tmp_path / "search") == before
 
 
-def test_the_choice_is_described(client: Client, labelled: Path, tmp_path: Path) -> None:
+def test_the_choice_is_described(tables_of: TablesOf, labelled: Path) -> None:
     options, store = plain_search(algorithms=GRID, folds=2, metric="log_loss"), Store.open(labelled)
-    metrics = search_tables(client, labelled, tmp_path / "search", options)["metrics"]
-    best = describe_choice(metrics, options, store)
+    metrics = tables_of(labelled, "search", options)["metrics"]
+    best = selection.describe_choice(metrics, options, store)
     values = [np.mean([row["held_out_log_loss"] for row in metrics if row["configuration"] == c]) for c in range(4)]
     assert (best["configuration"], best["value"]) == (int(np.argmin(values)), pytest.approx(min(values)))
     assert (best["metric"], best["beats_baseline"]) == ("log_loss", True)
     assert best["baseline"] == pytest.approx(0.69, abs=0.01)
     features = [max(row["features"] for row in metrics if row["configuration"] == c) for c in range(4)]
-    small = describe_choice(metrics, options.model_copy(update={"select": AtMost(at_most=features[2])}), store)
+    small = selection.describe_choice(
+        metrics, options.model_copy(update={"select": AtMost(at_most=features[2])}), store
+    )
     assert small["features"] <= features[2] < max(features)
     assert small["rule"] == "at-most"
 
@@ -371,15 +363,15 @@ def test_a_model_that_never_says_yes_does_not_beat_the_largest_class(labelled: P
         majority = majority_error([n - positives, positives])
         own = {"rows": 2 * n, "held_out_rows": n, "held_out_majority_error": majority}
         rows.append(metrics_row(0, fold, positives / n, 4, **named, **own))
-    best = describe_choice(rows, options, Store.open(labelled))
+    best = selection.describe_choice(rows, options, Store.open(labelled))
     assert best["value"] == best["baseline"]
     assert not best["beats_baseline"]
 
 
-def test_nothing_beats_the_largest_class(client: Client, labelled: Path, tmp_path: Path) -> None:
+def test_nothing_beats_the_largest_class(tables_of: TablesOf, labelled: Path) -> None:
     options = plain_search(algorithms={"cl-fobos": {"lam": [100.0, 200.0], "eta0": [0.5]}}, folds=2, intercept=False)
-    metrics = search_tables(client, labelled, tmp_path / "search", options)["metrics"]
-    best = describe_choice(metrics, options, Store.open(labelled))
+    metrics = tables_of(labelled, "search", options)["metrics"]
+    best = selection.describe_choice(metrics, options, Store.open(labelled))
     assert not best["beats_baseline"]
     assert "no configuration beats always predicting the largest class" in best["notes"][0]
     assert "lam = 100 is the smallest value of its grid" in best["notes"][1]

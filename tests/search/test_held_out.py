@@ -71,8 +71,9 @@ def test_the_same_bytes_for_any_shards_chunks_and_reruns(tmp_path: Path, monkeyp
     assert path.read_bytes() == written
 
 
-def test_a_large_corpus_is_sampled_without_bias_to_folds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = make_store(tmp_path / "store")
+def test_a_large_corpus_is_sampled_without_bias_to_folds(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     every = search(store, tmp_path / "all")
     monkeypatch.setattr("sparseoco.search.run.ROWS", 100)
     some = search(store, tmp_path / "some")
@@ -83,8 +84,7 @@ def test_a_large_corpus_is_sampled_without_bias_to_folds(tmp_path: Path, monkeyp
     assert [margins[document] for document in some.ids.to_pylist()] == some.margins[:, 0].tolist()
 
 
-def test_predictions_of_another_choice_are_removed(tmp_path: Path) -> None:
-    store = make_store(tmp_path / "store")
+def test_predictions_of_another_choice_are_removed(store: Path, tmp_path: Path) -> None:
     before = search(store, tmp_path / "run")
     after = search(store, tmp_path / "run", OPTIONS.model_copy(update={"seed": 1}))
     assert before.margins.tobytes() != after.margins.tobytes()
@@ -92,8 +92,7 @@ def test_predictions_of_another_choice_are_removed(tmp_path: Path) -> None:
     assert not (tmp_path / "run" / "search" / "held_out.parquet").exists()
 
 
-def test_ids_of_a_feature_subset_are_those_of_its_source(tmp_path: Path) -> None:
-    store = make_store(tmp_path / "store")
+def test_ids_of_a_feature_subset_are_those_of_its_source(store: Path, tmp_path: Path) -> None:
     chosen = OPTIONS.configurations()[0]
     steps.train(store, tmp_path / "model", chosen, OPTIONS, HERE, epochs=1)
     subset = OPTIONS.model_copy(update={"features_from": str(tmp_path / "model")})
@@ -101,11 +100,11 @@ def test_ids_of_a_feature_subset_are_those_of_its_source(tmp_path: Path) -> None
     assert sorted(found.ids.to_pylist()) == sorted(f"d{i}" for i in range(300))
 
 
-def test_the_model_is_calibrated_on_them(tmp_path: Path) -> None:
-    store, run = make_store(tmp_path / "store"), tmp_path / "run"
+def test_the_model_is_calibrated_on_them_and_decides_by_a_rule(store: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
     found = search(store, run)
     steps.train_best(store, run, HERE)
-    model = Model(run)
+    model, written = Model(run), (run / "model" / "weights.parquet").stat().st_mtime_ns
     fitted = fit_calibration(found.margins, found.labels)
     assert model.calibration == fitted
     assert fitted is not None
@@ -117,17 +116,10 @@ def test_the_model_is_calibrated_on_them(tmp_path: Path) -> None:
     losses = [-np.log(p[rows, found.labels]).mean() for p in (probabilities, uncalibrated)]
     assert losses[0] < losses[1]
     assert read_json(run / "model" / "model.json")["calibration"]["rows"] == 300
-
-
-def test_a_threshold_by_rule_is_in_the_model_and_decides(tmp_path: Path) -> None:
-    store, run = make_store(tmp_path / "store"), tmp_path / "run"
-    found = search(store, run)
-    steps.train_best(store, run, HERE)
-    when = (run / "model" / "weights.parquet").stat().st_mtime_ns
     rule = ThresholdRule(rule="recall", value=1.0)
     search(store, run, OPTIONS.model_copy(update={"threshold": rule}))
     steps.train_best(store, run, HERE)
-    assert (run / "model" / "weights.parquet").stat().st_mtime_ns == when  # only the description is written
+    assert (run / "model" / "weights.parquet").stat().st_mtime_ns == written  # only the description is new
     counts = np.bincount(found.labels)
     positive = int(counts[1] <= counts[0])
     model = Model(run)

@@ -23,13 +23,13 @@ from sparseoco.store.manifest import FeatureTable, commit_manifest
 from sparseoco.store.shards import Session, Store, open_store, read_shards, write_terms
 from sparseoco.store.terms import read_feature_subset
 from sparseoco.training.learner import Learner
-from sparseoco.training.models import Model, write_model
+from sparseoco.training.models import Model
 from sparseoco.training.search_tables import read_metrics
 from sparseoco.training.warm_start import Origin, check_origin, resume_learner, take_weights
 from tests.support.damage import damage, flip, flip_bit, stopped_at
 from tests.support.errors import raises_code
-from tests.support.models import dense_weights
-from tests.support.searches import cells, configuration, plain_search, search_tables
+from tests.support.models import dense_weights, model_with
+from tests.support.searches import TablesOf, cells, configuration, plain_search
 from tests.support.stores import make_store, store_of, with_classes
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -105,9 +105,8 @@ def test_a_grown_vocabulary(tmp_path: Path, algorithm: str) -> None:
 
 
 @pytest.mark.parametrize("algorithm", ["stda", "cl-fobos", pytest.param("cao-ftrl", marks=pytest.mark.slow)])
-def test_a_resumed_learner_has_the_bits_of_an_uninterrupted_run(tmp_path: Path, algorithm: str) -> None:
+def test_a_resumed_learner_has_the_bits_of_an_uninterrupted_run(store: Path, tmp_path: Path, algorithm: str) -> None:
     """In the order of documents, two calls of one epoch are a call of two."""
-    store = make_store(tmp_path / "store")
     train(store, tmp_path / "long", epochs=3, algorithm=algorithm)
     train(store, tmp_path / "first", epochs=1, algorithm=algorithm)
     last = train(store, tmp_path / "last", warm_start=tmp_path / "first", epochs=2, algorithm=algorithm)
@@ -148,8 +147,7 @@ def weights_by_name(model: Model) -> dict[str, float]:
     return dict(zip(model.table["feature"].to_pylist(), model.table["weight"].to_pylist(), strict=True))
 
 
-def test_another_learner_starts_from_the_weights(tmp_path: Path) -> None:
-    store = make_store(tmp_path / "store")
+def test_another_learner_starts_from_the_weights(store: Path, tmp_path: Path) -> None:
     model = train(store, tmp_path / "first", epochs=2)
     for algorithm in ("cl-fobos", "rda"):
         learner, found = begun(algorithm, store, tmp_path / "first")
@@ -172,8 +170,7 @@ def test_another_learner_starts_from_the_weights(tmp_path: Path) -> None:
     assert (older.description["warm_start"]["state"], older.description["rounds"]) == (False, 900)
 
 
-def test_features_are_found_by_name(tmp_path: Path) -> None:
-    store = make_store(tmp_path / "store")
+def test_features_are_found_by_name(store: Path, tmp_path: Path) -> None:
     model = train(store, tmp_path / "first")
     here = weights_by_name(model)
     terms = [f"t{i}" for i in reversed(range(0, FEATURES, 2))] + [f"new{i}" for i in range(FEATURES // 2)]
@@ -209,8 +206,7 @@ def test_hashed_features_are_found_by_id(tmp_path: Path) -> None:
         check_origin(Origin.of(tmp_path / "first"), Store.open(make_store(tmp_path / "words")))
 
 
-def test_classes_are_found_by_name(tmp_path: Path) -> None:
-    store = make_store(tmp_path / "store")
+def test_classes_are_found_by_name(store: Path, tmp_path: Path) -> None:
     train(store, tmp_path / "two")
     model, _ = begun("cl-fobos", store, tmp_path / "two")
     w = model.weights()[:, 0]
@@ -231,16 +227,17 @@ def test_classes_are_found_by_name(tmp_path: Path) -> None:
         begun("cl-fobos", store, tmp_path / "many")
 
 
-def test_every_configuration_of_a_search_starts_from_the_weights(client: Client, tmp_path: Path) -> None:
+def test_every_configuration_of_a_search_starts_from_the_weights(
+    tables_of: TablesOf, store: Path, tmp_path: Path
+) -> None:
     """And its cells are never taken for those of a search that began from nothing, or from another model."""
-    store = make_store(tmp_path / "store")
     for name, epochs in (("first", 1), ("other", 2)):
         train(store, tmp_path / name, epochs=epochs)
     cold = plain_search(algorithms={"cl-fobos": {"lam": [1e-4, 1e-3]}, "rda": {"lam": [1e-3]}}, folds=2)
 
     def search(warm_start: str | None) -> list[float]:
         options = cold.model_copy(update={"warm_start": warm_start and str(tmp_path / warm_start)})
-        tables = search_tables(client, store, tmp_path / "search", options)
+        tables = tables_of(store, "search", options)
         assert {row["status"] for row in tables["metrics"]} == {"ok"}
         return [row["progressive_loss"] for row in tables["metrics"]]
 
@@ -252,8 +249,7 @@ def test_every_configuration_of_a_search_starts_from_the_weights(client: Client,
     assert cells(tmp_path / "search") == before
 
 
-def test_models_that_cannot_be_a_warm_start(tmp_path: Path) -> None:
-    store = make_store(tmp_path / "store")
+def test_models_that_cannot_be_a_warm_start(store: Path, tmp_path: Path) -> None:
     with raises_code("missing-model", "nothing"):
         train(store, tmp_path / "out", warm_start=tmp_path / "nothing")
     train(store, tmp_path / "first")
@@ -310,8 +306,7 @@ def test_a_learner_of_a_stream(tmp_path: Path, kind: str, classes: int) -> None:
 
 
 @pytest.mark.parametrize("algorithm", ["caos-erm", "cao-rcd"])
-def test_an_epoch_method(tmp_path: Path, algorithm: str) -> None:
-    store = make_store(tmp_path / "store")
+def test_an_epoch_method(store: Path, tmp_path: Path, algorithm: str) -> None:
     first = train(store, tmp_path / "first", "cl-fobos", parameters={"lam": 3e-2})
     kept = first.feature_ids
     parameters = {"alpha": 1.0, "rounds": 50}
@@ -365,15 +360,11 @@ def test_a_search_and_its_regret(tmp_path: Path) -> None:
 
 def keeping(folder: Path, store: Path, features: list[int]) -> Path:
     """A model with weights for these features."""
-    weights = np.zeros((Store.open(store).n_features, 1))
-    weights[features] = 1.0
-    write_model(folder, weights, Store.open(store), {"algorithm": "none", "parameters": {}}, [])
-    return folder
+    return model_with(folder, Store.open(store), dict.fromkeys(features, 1.0)).folder
 
 
-def test_resuming(tmp_path: Path) -> None:
+def test_resuming(store: Path, tmp_path: Path) -> None:
     """From the state where the features are the same ones, else from weights by name."""
-    store = make_store(tmp_path / "store")
     even = {"features_from": keeping(tmp_path / "even", store, list(range(0, 200, 2)))}
     odd = {"features_from": keeping(tmp_path / "odd", store, list(range(1, 200, 2)))}
     third = {"features_from": keeping(tmp_path / "third", store, list(range(0, 200, 3)))}

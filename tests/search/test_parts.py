@@ -22,7 +22,7 @@ from sparseoco.training.stream import NO_FOLD, StreamPosition
 from tests.oracles.stream import SLOPES, soft
 from tests.support.errors import raises_code
 from tests.support.models import dense_weights
-from tests.support.searches import plain_search, search_tables, site
+from tests.support.searches import TablesOf, plain_search, search_tables, site
 from tests.support.stores import make_store
 
 ROWS, FEATURES, FOLD, FOLDS, EPOCHS, PARTS = 300, 60, 1, 3, 3, 4
@@ -97,9 +97,9 @@ def test_the_metrics_are_those_of_mixing_by_hand(searched: dict[str, Any], store
     assert [point["rows"] for point in points] == [epoch * learned for epoch in range(1, EPOCHS + 1)]
 
 
-def test_one_part_is_a_plain_learner(searched: dict[str, Any], client: Client, store: Store, tmp_path: Path) -> None:
+def test_one_part_is_a_plain_learner(tables_of: TablesOf, searched: dict[str, Any], store: Store) -> None:
     plain = options(algorithms={"fobos": {"lam": [LAM], "eta0": [ETA, 0.5]}})
-    tables = search_tables(client, store.folder, tmp_path, plain)
+    tables = tables_of(store.folder, ".", plain)
     assert [c.parameters for c in plain.configurations()] == [
         c.parameters for c in options().configurations() if c.parts == 1
     ]
@@ -114,10 +114,10 @@ def test_one_part_is_a_plain_learner(searched: dict[str, Any], client: Client, s
 
 @pytest.mark.usefixtures("early_rungs")
 def test_configurations_with_parts_run_to_the_end_of_a_search_that_halves(
-    searched: dict[str, Any], client: Client, store: Store, tmp_path: Path
+    tables_of: TablesOf, searched: dict[str, Any], store: Store
 ) -> None:
     given = options(halving=2)
-    tables = search_tables(client, store.folder, tmp_path, given)
+    tables = tables_of(store.folder, ".", given)
     divided = [row for row in tables["metrics"] if row["configuration"] % 2]
     assert divided == [row for row in searched["metrics"] if row["configuration"] % 2]
     assert "dropped" in {row["status"] for row in tables["metrics"] if row["configuration"] % 2 == 0}
@@ -159,7 +159,7 @@ def test_bits_depend_neither_on_the_order_of_tasks_nor_on_the_grouping(store: St
 
 
 def test_a_stopped_search_continues_from_its_parts(
-    searched: dict[str, Any], client: Client, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tables_of: TablesOf, searched: dict[str, Any], store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As after a kill: a part, an average or a cell may be all that was committed."""
     given = options(algorithms={"fobos": {"lam": [LAM], "eta0": [ETA, 0.5], "parts": [PARTS]}})
@@ -170,7 +170,7 @@ def test_a_stopped_search_continues_from_its_parts(
     monkeypatch.setattr("sparseoco.search.worker.save_checkpoint", lambda *_: None)  # killed after the cell
     average_epoch(here, block, 1, folders)
     monkeypatch.undo()
-    tables = search_tables(client, store.folder, tmp_path, given)
+    tables = tables_of(store.folder, ".", given)
     for row, expected in zip(
         tables["metrics"], [row for row in searched["metrics"] if row["configuration"] % 2], strict=True
     ):
@@ -208,12 +208,12 @@ def test_held_out_predictions_are_of_the_averaged_weights(client: Client, store:
 
 
 def test_a_configuration_that_diverges_in_a_part_is_reported_by_the_row_of_the_stream(
-    client: Client, store: Store, tmp_path: Path
+    tables_of: TablesOf, store: Store
 ) -> None:
     given = options(
         algorithms={"fobos": {"lam": [0.0], "eta0": [1e200], "parts": [2]}}, folds=1, loss="squared_hinge", epochs=2
     )
-    tables = search_tables(client, store.folder, tmp_path, given)
+    tables = tables_of(store.folder, ".", given)
     assert {row["status"] for row in tables["metrics"]} == {"diverged"}
     assert tables["metrics"][0]["reason"].startswith("diverged at row ")
     assert all(np.isfinite(row["progressive_loss"]) for row in tables["metrics"])

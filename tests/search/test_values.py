@@ -26,7 +26,7 @@ from sparseoco.training.stream import NO_FOLD
 from sparseoco.training.warm_start import Origin, take_weights
 from tests.support.errors import raises_code
 from tests.support.models import dense_weights
-from tests.support.searches import COUNTS, block_of, plain_search, search_tables, site
+from tests.support.searches import COUNTS, TablesOf, block_of, plain_search, site
 from tests.support.stores import make_store, store_of, with_values
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -57,26 +57,26 @@ def rows_of(table: list[dict[str, Any]], configurations: range) -> list[dict[str
     return [{name: value for name, value in row.items() if name not in KEYS} for row in rows]
 
 
-def test_each_weighting_is_a_search_of_its_own(client: Client, store: Path, tmp_path: Path) -> None:
-    found = search_tables(client, store, tmp_path / "all", with_features(OPTIONS, FEATURES))
+def test_each_weighting_is_a_search_of_its_own(tables_of: TablesOf, store: Path, tmp_path: Path) -> None:
+    found = tables_of(store, "all", with_features(OPTIONS, FEATURES))
     metrics = found["metrics"]
     assert [Weighting.of(row) for row in metrics[::4]] == [w for w in FEATURES.weightings for _ in range(3)]
     for number, weighting in ((0, TFIDF), (3, BINARY)):
         (tmp_path / str(number)).mkdir()
         values = with_values(store, tmp_path / str(number) / "store", weighting)
-        alone = search_tables(client, values, tmp_path / str(number), OPTIONS)
+        alone = tables_of(values, str(number), OPTIONS)
         own = range(3 * number, 3 * number + 3)
         for table, rows in alone.items():
             assert rows_of(found[table], own) == rows_of(rows, range(3)), table
 
 
-def test_epoch_methods_learn_weighted_counts(client: Client, store: Path, tmp_path: Path) -> None:
+def test_epoch_methods_learn_weighted_counts(tables_of: TablesOf, store: Path, tmp_path: Path) -> None:
     grids = {"cao-rcd": {"alpha": [0.1], "R": [1.0]}, "caos-erm": {"alpha": [0.1], "R": [1.0]}}
     options = plain_search(algorithms=grids, folds=2, epochs=1)
     (tmp_path / "values").mkdir()
     values = with_values(store, tmp_path / "values", TFIDF)
-    expected = search_tables(client, values, tmp_path / "a", options)
-    found = search_tables(client, store, tmp_path / "b", with_features(options, FEATURES))
+    expected = tables_of(values, "a", options)
+    found = tables_of(store, "b", with_features(options, FEATURES))
     assert {row["status"] for row in found["metrics"]} == {"ok"}
     assert rows_of(found["metrics"], range(2)) == rows_of(expected["metrics"], range(2))
 
@@ -91,7 +91,7 @@ def test_the_best_weighting_is_trained(store: Path, tmp_path: Path) -> None:
     model = steps.train_best(store, tmp_path, cluster)
     assert read_json(model / "model.json")["weighting"] == best["weighting"]
     assert read_json(tmp_path / "run.json")["search"]["features"] == FEATURES.model_dump(mode="json")
-    from_model = OPTIONS.model_copy(update={"warm_start": str(model)})
+    from_model = OPTIONS.model_copy(update={"warm_start": str(model), "algorithms": {"fobos": {"lam": [1e-4]}}})
     with raises_code("weighting-differs", model):
         steps.search(store, tmp_path / "counts", from_model, cluster)
     same = FeatureOptions.model_validate(best["weighting"])
@@ -125,30 +125,20 @@ def test_a_grid_relative_to_lambda_max(client: Client, store: Path, tmp_path: Pa
 # Sample weights, label sets and numbers of a store reach the learners, with equal bits however the work is cut.
 
 
-KINDS = ("classes", "numbers", "multi")
-GRID: dict[str, Any] = {"adagrad": {"eta": [0.1, 1.0], "lam": [1e-4]}, "cl-fobos": {"eta0": [0.01], "lam": [1e-4]}}
+GRID: dict[str, Any] = {"adagrad": {"eta": [0.1, 1.0], "lam": [1e-4]}, "fobos": {"eta0": [0.01], "lam": [1e-4]}}
 ROWS = 120
-SHAPE = {"rows": ROWS, "features": 60, "classes": 3}
 
 
-def options_of(kind: str, **changes: Any) -> Any:
-    loss = "squared" if kind == "numbers" else "logistic"
-    return plain_search(**{"algorithms": GRID, "loss": loss, "folds": 2, "epochs": 2, "seed": 3} | changes)
-
-
-def learner_of(store: Store, algorithm: str, grid: Any, loss: str) -> Learner:
-    shape = {"n_features": store.n_features, "n_classes": store.n_classes, "multilabel": store.is_multilabel}
-    return Learner(algorithm, loss=loss, grid=grid, dtype="float64", intercept=True, **shape)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_searches(client: Client, tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("kind", ["classes", "numbers", "multi"])
+def test_searches(tables_of: TablesOf, tmp_path: Path, kind: str) -> None:
     """The metrics of a learner that is given the weights by hand."""
-    store, options = store_of(tmp_path, kind, **SHAPE), options_of(kind)
-    metrics = search_tables(client, store, tmp_path / "search", options)["metrics"]
+    store = store_of(tmp_path, kind, rows=ROWS, features=60, classes=3)
+    loss = {"loss": "squared" if kind == "numbers" else "logistic"}
+    metrics = tables_of(store, "search", plain_search(algorithms=GRID, folds=2, epochs=2, seed=3, **loss))["metrics"]
     opened, (X, _) = Store.open(store), read_shards(store)
     labels, weights = opened.labels(), opened.column("weight")
-    learner = learner_of(opened, "adagrad", [{"eta": 1.0, "lam": 1e-4}], options.loss)
+    shape = {"n_features": opened.n_features, "n_classes": opened.n_classes, "multilabel": opened.is_multilabel}
+    learner = Learner("adagrad", grid=[{"eta": 1.0, "lam": 1e-4}], dtype="float64", intercept=True, **shape, **loss)
     for epoch in (1, 2):
         before = learner.progress
         rows = epoch_rows(3, epoch, True, ROWS, 0, ROWS, 0, 2)
@@ -218,10 +208,10 @@ def test_a_model_is_that_of_one_learner(
 def test_a_warm_start_takes_the_intercepts(shared: Path, tmp_path: Path) -> None:
     model = train(shared, tmp_path)
     arguments: dict[str, Any] = {"n_features": Store.open(shared).n_features, "n_classes": 3}
-    started = Learner("cl-fobos", intercept=True, **arguments)
+    started = Learner("fobos", intercept=True, **arguments)
     take_weights(Origin.of(model.folder), started, Store.open(shared))
     np.testing.assert_allclose(started.intercepts()[0], model.intercepts, rtol=1e-12)
-    without = Learner("cl-fobos", **arguments)
+    without = Learner("fobos", **arguments)
     take_weights(Origin.of(model.folder), without, Store.open(shared))
     assert not without.intercepts().any()
 

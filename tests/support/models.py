@@ -1,5 +1,6 @@
-"""Models of random weights on the words of small texts."""
+"""Models of given weights, and of random ones on the words of small texts."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,14 @@ def dense_weights(model: Model, n_features: int) -> np.ndarray:
     weights = np.zeros((n_features, model.outputs))
     weights[model.feature_ids] = model.weights
     return weights
+
+
+def model_with(folder: Path, store: Store, weights: Mapping[int, float], **description: Any) -> Model:
+    """A model of one output with these weights, by feature."""
+    column = np.zeros((store.n_features, 1))
+    column[list(weights), 0] = list(weights.values())
+    write_model(folder, column, store, {"algorithm": "none", "parameters": {}} | description, [])
+    return Model(folder)
 
 
 def random_model(

@@ -17,6 +17,8 @@ from sparseoco.training.block import Block, search_setting
 from sparseoco.training.options import Configuration, SearchOptions
 from sparseoco.training.stream import NO_FOLD, StreamPosition
 
+TablesOf = Callable[[Path, str, SearchOptions], dict[str, Any]]
+"""Runs a search of a store in the folder of this name: its tables."""
 COUNTS = {"tf": "count", "idf": False, "norm": "none"}
 
 

@@ -11,25 +11,13 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from scipy.special import expit, softmax
 from sklearn.calibration import _sigmoid_calibration, _TemperatureScaling
-from sklearn.metrics import f1_score, precision_score, recall_score
 
 from sparseoco.core.errors import DamagedError
 from sparseoco.core.option_models import validate
 from sparseoco.execution.clusters import ClusterOptions
 from sparseoco.pipeline import steps
 from sparseoco.storage.tables import write_parquet
-from sparseoco.training.decisions import (
-    Calibration,
-    MarginRecorder,
-    Predictions,
-    Threshold,
-    choose_threshold,
-    choose_thresholds,
-    decision_rules,
-    fit_calibration,
-    predictions_table,
-    read_predictions,
-)
+from sparseoco.training import decisions
 from sparseoco.training.learner import Learner
 from sparseoco.training.models import Model
 from sparseoco.training.options import SearchOptions, ThresholdRule
@@ -56,7 +44,7 @@ def test_a_sigmoid_is_that_of_scikit_learn(seed: int, scale: float) -> None:
     margins, labels = _two_classes(seed, scale)
     a, b = _sigmoid_calibration(margins, labels)
     assume(a < 0)
-    found = fit_calibration(margins[:, None], labels)
+    found = decisions.fit_calibration(margins[:, None], labels)
     assert found is not None
     np.testing.assert_allclose(found.probabilities(margins[:, None])[:, 0], expit(-(a * margins + b)), atol=2e-4)
     # scikit-learn stops earlier: ours has no greater loss.
@@ -83,7 +71,7 @@ def test_a_temperature_is_that_of_scikit_learn_for_smoothed_labels(seed: int, sc
     targets[np.arange(40), labels] = 1 - missed
     every = np.repeat(margins, 4, axis=0), np.tile(np.arange(4), 40), targets.ravel()
     expected = _TemperatureScaling().fit(every[0], every[1], sample_weight=every[2]).beta_
-    found = fit_calibration(margins, labels)
+    found = decisions.fit_calibration(margins, labels)
     assert found is not None
     assert found.slopes == (pytest.approx(expected, rel=1e-5, abs=5e-5 / scale),)
     np.testing.assert_allclose(found.probabilities(margins), softmax(found.slopes[0] * margins, axis=1), atol=1e-12)
@@ -92,8 +80,8 @@ def test_a_temperature_is_that_of_scikit_learn_for_smoothed_labels(seed: int, sc
 def test_labels_of_several_classes_have_a_sigmoid_each() -> None:
     parts = [_two_classes(seed) for seed in (1, 2)]
     margins, labels = (np.stack(columns, axis=1) for columns in zip(*parts, strict=True))
-    both = fit_calibration(margins, labels)
-    alone = [fit_calibration(own[:, None], truth) for own, truth in parts]
+    both = decisions.fit_calibration(margins, labels)
+    alone = [decisions.fit_calibration(own[:, None], truth) for own, truth in parts]
     assert both is not None
     assert both.method == "sigmoid"
     assert both.slopes == tuple(found.slopes[0] for found in alone if found is not None)
@@ -103,7 +91,7 @@ def test_labels_of_several_classes_have_a_sigmoid_each() -> None:
 @pytest.mark.parametrize("labels", [[0, 0, 0, 0], [1, 1, 1, 1], [1, 1, 0, 0], [0, 0, 1, 1], [1, 0, 0, 1]])
 @pytest.mark.parametrize("margins", [[2.0, 2.0, 2.0, 2.0], [0.0, 0.0, 0.0, 0.0], [9.0, 4.0, -3.0, -900.0]])
 def test_a_sigmoid_of_few_rows_is_finite_and_increasing(labels: list[int], margins: list[float]) -> None:
-    found = fit_calibration(np.array(margins)[:, None], np.array(labels))
+    found = decisions.fit_calibration(np.array(margins)[:, None], np.array(labels))
     assert found is not None
     p = found.probabilities(np.array(margins)[:, None])
     assert ((p > 0) & (p < 1)).all()
@@ -114,14 +102,10 @@ def test_a_sigmoid_of_few_rows_is_finite_and_increasing(labels: list[int], margi
 def test_a_temperature_of_rows_that_are_all_right_or_wrong_is_finite(right: bool) -> None:
     margins = np.eye(3)[[0, 1, 2, 0]] * 5
     labels = np.array([0, 1, 2, 0] if right else [1, 2, 0, 1])
-    found = fit_calibration(margins, labels)
+    found = decisions.fit_calibration(margins, labels)
     assert found is not None
     p = found.probabilities(margins)[np.arange(4), labels]
     assert (p > 0.8).all() if right else (p == 1 / 3).all()
-
-
-def test_there_is_no_calibration_without_rows() -> None:
-    assert fit_calibration(np.empty((0, 1)), np.empty(0, np.int32)) is None
 
 
 @pytest.mark.parametrize(
@@ -136,7 +120,7 @@ def test_there_is_no_calibration_without_rows() -> None:
 )
 def test_a_calibration_that_is_read_is_checked(values: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
-        Calibration.model_validate(values)
+        decisions.Calibration.model_validate(values)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -160,7 +144,7 @@ def test_a_threshold_is_the_best_of_all_cuts(
     rule: dict[str, float], reverse: bool, rows: list[tuple[int, bool]]
 ) -> None:
     margins, positive = np.array([z / 3 for z, _ in rows]), np.array([p for _, p in rows])
-    found = choose_threshold(ThresholdRule.model_validate(rule), margins, positive, reverse=reverse)
+    found = decisions.choose_threshold(ThresholdRule.model_validate(rule), margins, positive, reverse=reverse)
     predicted = margins <= found.margin if reverse else margins > found.margin
     figures = _figures(positive, predicted)
     assert (found.precision, found.recall, found.f1, found.share) == pytest.approx(figures)
@@ -183,18 +167,18 @@ def test_a_threshold_is_the_best_of_all_cuts(
 
 
 def _figures(positive: np.ndarray, predicted: np.ndarray) -> tuple[float, float, float, float]:
-    scores = (score(positive, predicted, zero_division=0.0) for score in (precision_score, recall_score, f1_score))
-    precision, recall, f1 = scores
-    return float(precision), float(recall), float(f1), float(predicted.mean())
+    """Precision, recall, F1 and share; the first three are 0 where they are not defined."""
+    right, said, true = (positive & predicted).sum(), predicted.sum(), positive.sum()
+    return right / max(said, 1), right / max(true, 1), 2 * right / max(said + true, 1), predicted.mean()
 
 
 @given(st.floats(-1e6, 1e6), st.booleans())
 def test_neighbouring_floats_are_separated(low: float, reverse: bool) -> None:
     margins = np.array([low, np.nextafter(low, np.inf)])
     positive = np.array([reverse, not reverse])
-    found = choose_threshold(ThresholdRule(rule="f1"), margins, positive, reverse=reverse)
+    found = decisions.choose_threshold(ThresholdRule(rule="f1"), margins, positive, reverse=reverse)
     assert (margins > found.margin).tolist() == [False, True]
-    assert Threshold.model_validate_json(found.model_dump_json()) == found
+    assert decisions.Threshold.model_validate_json(found.model_dump_json()) == found
 
 
 @pytest.mark.parametrize(
@@ -218,10 +202,10 @@ def test_a_rare_class_of_label_sets_is_not_predicted_for_all_rows() -> None:
     margins = np.stack([np.arange(100.0), np.arange(100.0)], axis=1)
     truth = np.zeros((100, 2), bool)
     truth[50, 0] = truth[90:, 1] = True
-    rare, frequent = choose_thresholds(ThresholdRule(rule="f1"), margins, truth).outputs
+    rare, frequent = decisions.choose_thresholds(ThresholdRule(rule="f1"), margins, truth).outputs
     assert (rare.share, rare.reached, rare.margin) == (0.0, False, 99.0)
     assert (frequent.share, frequent.reached, frequent.f1) == (0.1, True, 1.0)
-    alone = choose_thresholds(ThresholdRule(rule="f1"), margins[:, :1], truth[:, 0].astype(int)).outputs[0]
+    alone = decisions.choose_thresholds(ThresholdRule(rule="f1"), margins[:, :1], truth[:, 0].astype(int)).outputs[0]
     assert (alone.share, alone.reached) == (0.5, True)
 
 
@@ -244,12 +228,12 @@ def test_margins_of_the_last_rows_of_the_first_pass_are_recorded(cuts: list[int]
     plain.learn_rows(X.indptr, X.indices, X.data, Y, margins_out=margins)
     plain.partial_fit(X, Y)
     learner = new()
-    recorder = MarginRecorder.of_first_pass(learner, 50)
+    recorder = decisions.MarginRecorder.of_first_pass(learner, 50)
     twice, labels = sp.vstack([X, X]).tocsr(), np.concatenate([Y, Y])
     for start, stop in zip([0, *cuts], [*cuts, 100], strict=True):
         part = twice[start:stop]
         recorder.learn_rows(part.indptr, part.indices, part.data, labels[start:stop])
-    expected = fit_calibration(margins[40:, 0], Y[40:])
+    expected = decisions.fit_calibration(margins[40:, 0], Y[40:])
     assert expected is not None
     rules = {"calibration": expected.model_dump(mode="json"), "threshold": None, "never_predicted": []}
     assert recorder.rules() == rules
@@ -257,8 +241,9 @@ def test_margins_of_the_last_rows_of_the_first_pass_are_recorded(cuts: list[int]
 
 
 def test_numbers_and_no_rows_have_no_calibration() -> None:
-    for learner, labels in ((new(None), Y.astype(float)), (new(), Y)):
-        recorder = MarginRecorder(learner, 40, 50) if learner.n_classes is None else MarginRecorder(learner, 60, 70)
+    assert decisions.fit_calibration(np.empty((0, 1)), np.empty(0, np.int32)) is None
+    for learner, labels, last in ((new(None), Y.astype(float), (40, 50)), (new(), Y, (60, 70))):
+        recorder = decisions.MarginRecorder(learner, *last)
         recorder.learn_rows(X.indptr, X.indices, X.data, labels)
         assert recorder.rules() == {}
 
@@ -266,12 +251,12 @@ def test_numbers_and_no_rows_have_no_calibration() -> None:
 def test_classes_that_are_never_predicted_are_in_the_rules() -> None:
     margins = np.array([[-3.0], [-2.0], [-1.0], [-0.5]])
     labels = np.array([0, 0, 0, 1])
-    assert decision_rules(margins, labels, None, 1)["never_predicted"] == [1]
-    assert decision_rules(margins, labels, ThresholdRule(rule="f1"), 1)["never_predicted"] == []
-    assert decision_rules(margins[:3], labels[:3], None, 1)["never_predicted"] == []
-    assert decision_rules(np.eye(3)[[0, 1, 0]], np.array([0, 1, 2]), None, 1)["never_predicted"] == [2]
+    assert decisions.decision_rules(margins, labels, None, 1)["never_predicted"] == [1]
+    assert decisions.decision_rules(margins, labels, ThresholdRule(rule="f1"), 1)["never_predicted"] == []
+    assert decisions.decision_rules(margins[:3], labels[:3], None, 1)["never_predicted"] == []
+    assert decisions.decision_rules(np.eye(3)[[0, 1, 0]], np.array([0, 1, 2]), None, 1)["never_predicted"] == [2]
     sets = np.array([[True, False], [False, True], [True, True], [False, False]])
-    assert decision_rules(np.hstack([-margins, margins]), sets, None, 1)["never_predicted"] == [1]
+    assert decisions.decision_rules(np.hstack([-margins, margins]), sets, None, 1)["never_predicted"] == [1]
 
 
 @pytest.mark.parametrize("classes", [2, 3])
@@ -304,8 +289,10 @@ CASES = {
 def test_a_table_is_read_as_it_was_written(case: str, folds: np.ndarray | None, tmp_path: Path) -> None:
     classes, labels, outputs = CASES[case]
     margins = np.random.default_rng(0).normal(size=(3, outputs))
-    write_parquet(tmp_path / "p.parquet", predictions_table(Predictions(IDS, folds, labels, margins), classes))
-    found = read_predictions(tmp_path / "p.parquet", classes)
+    write_parquet(
+        tmp_path / "p.parquet", decisions.predictions_table(decisions.Predictions(IDS, folds, labels, margins), classes)
+    )
+    found = decisions.read_predictions(tmp_path / "p.parquet", classes)
     assert found.ids.equals(IDS)
     assert (found.folds is None) == (folds is None)
     assert found.folds is None or (found.folds == folds).all()
@@ -313,15 +300,15 @@ def test_a_table_is_read_as_it_was_written(case: str, folds: np.ndarray | None, 
     np.testing.assert_array_equal(found.margins, margins)
 
 
-WRITTEN = Predictions(IDS, None, np.array([0, 1, 1], np.int32), np.ones((3, 1)))
+WRITTEN = decisions.Predictions(IDS, None, np.array([0, 1, 1], np.int32), np.ones((3, 1)))
 NOT_FINITE = WRITTEN._replace(margins=np.array([[1.0], [np.nan], [0.0]]))
 
 
 @pytest.mark.parametrize(
     ("table", "classes"),
     [
-        *((predictions_table(WRITTEN, ["n", "y"]), classes) for classes in (["n"], THREE, ["n", "m"])),
-        (predictions_table(NOT_FINITE, ["n", "y"]), ["n", "y"]),
+        *((decisions.predictions_table(WRITTEN, ["n", "y"]), classes) for classes in (["n"], THREE, ["n", "m"])),
+        (decisions.predictions_table(NOT_FINITE, ["n", "y"]), ["n", "y"]),
         (pa.table({"margin": [1.0]}), ["n", "y"]),
         (None, ["n", "y"]),
     ],
@@ -333,4 +320,4 @@ def test_a_table_of_other_predictions_is_refused(table: pa.Table | None, classes
     else:
         write_parquet(tmp_path / "p.parquet", table)
     with raises_code("corrupt-file", tmp_path / "p.parquet", kind=DamagedError):
-        read_predictions(tmp_path / "p.parquet", classes)
+        decisions.read_predictions(tmp_path / "p.parquet", classes)

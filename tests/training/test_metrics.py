@@ -18,16 +18,6 @@ from sparseoco.store.shards import Store
 from sparseoco.training import metrics as scores
 from sparseoco.training.block import positive_class
 from sparseoco.training.metric_names import COMPUTED, LEVELS, METRICS, defined_for
-from sparseoco.training.metrics import (
-    PairedRows,
-    Scores,
-    baseline,
-    class_probabilities,
-    classification_metrics,
-    label_kind,
-    paired_difference,
-    score_bytes,
-)
 from sparseoco.training.stream import StreamPosition
 from tests.support.errors import raises_code
 from tests.support.searches import block_of, learn_up_to, plain_search
@@ -45,7 +35,7 @@ def test_metrics_equal_those_of_scikit_learn() -> None:
         truth[truth == 1] = 0  # and one without documents
         labels = list(range(n_classes))
         confusion = sk.confusion_matrix(truth, predicted, labels=labels)
-        found = classification_metrics([f"c{k}" for k in labels], confusion)
+        found = scores.classification_metrics([f"c{k}" for k in labels], confusion)
         expected = sk.precision_recall_fscore_support(truth, predicted, labels=labels, zero_division=0.0)
         for name, values in zip(("precision", "recall", "f1", "rows"), expected, strict=True):
             assert [row[name] for row in found["classes"]] == values.tolist()
@@ -58,13 +48,13 @@ def test_metrics_equal_those_of_scikit_learn() -> None:
 # Intervals of the difference between two models on the same rows.
 
 
-def pair(random: np.random.Generator, gain: float, rows: int = 400) -> PairedRows:
+def pair(random: np.random.Generator, gain: float, rows: int = 400) -> scores.PairedRows:
     """Two models whose margins share their noise; the first sees `gain` more of the truth."""
     y = random.integers(0, 2, rows)
     noise = random.normal(0, 1, (rows, 1))
     b = noise + (y - 0.5)[:, None]
     a = b + gain * (y - 0.5)[:, None] + random.normal(0, 0.3, (rows, 1))
-    return PairedRows("two classes", y, a, b)
+    return scores.PairedRows("two classes", y, a, b)
 
 
 def test_one_document_in_many_is_no_reason() -> None:
@@ -73,7 +63,7 @@ def test_one_document_in_many_is_no_reason() -> None:
     b[7] *= -1
     a = b.copy()
     a[7] *= -1
-    found = paired_difference(PairedRows("two classes", y, a, b), "error", 0.95)
+    found = scores.paired_difference(scores.PairedRows("two classes", y, a, b), "error", 0.95)
     assert found is not None
     assert found.value == pytest.approx(-1 / 5000)
     assert found.low < found.value < 0 < found.high
@@ -83,8 +73,8 @@ def test_one_document_in_many_is_no_reason() -> None:
 def test_intervals_cover_the_difference_as_often_as_they_say(metric: str) -> None:
     """The difference over very many rows lies in the 90 % interval of 400 rows about nine times of ten."""
     random = np.random.default_rng(0)
-    whole = paired_difference(pair(random, 0.3, 20_000), metric, 0.9)
-    found = [paired_difference(pair(random, 0.3), metric, 0.9) for _ in range(40)]
+    whole = scores.paired_difference(pair(random, 0.3, 20_000), metric, 0.9)
+    found = [scores.paired_difference(pair(random, 0.3), metric, 0.9) for _ in range(40)]
     assert whole is not None
     covered = [one is not None and one.low <= whole.value <= one.high for one in found]
     assert 0.75 < np.mean(covered) <= 1
@@ -92,19 +82,19 @@ def test_intervals_cover_the_difference_as_often_as_they_say(metric: str) -> Non
 
 def test_the_difference_is_that_of_the_metrics() -> None:
     rows = pair(np.random.default_rng(1), 1.0)
-    found: Any = paired_difference(rows, "roc_auc", 0.95)
+    found: Any = scores.paired_difference(rows, "roc_auc", 0.95)
     expected = sk.roc_auc_score(rows.labels, rows.a[:, 0]) - sk.roc_auc_score(rows.labels, rows.b[:, 0])
     assert found.value == pytest.approx(expected)
     assert 0 < found.low < found.high
-    swapped = paired_difference(rows._replace(a=rows.b, b=rows.a), "roc_auc", 0.95)
+    swapped = scores.paired_difference(rows._replace(a=rows.b, b=rows.a), "roc_auc", 0.95)
     assert swapped == pytest.approx((-found.value, -found.high, -found.low))
 
 
 def test_no_interval_where_the_metric_is_not_defined() -> None:
-    rows = PairedRows("two classes", np.zeros(50), np.ones((50, 1)), np.ones((50, 1)))
-    assert paired_difference(rows, "roc_auc", 0.95) is None
-    one = PairedRows("two classes", np.zeros(1), np.ones((1, 1)), np.ones((1, 1)))
-    assert paired_difference(one, "error", 0.95) is None
+    rows = scores.PairedRows("two classes", np.zeros(50), np.ones((50, 1)), np.ones((50, 1)))
+    assert scores.paired_difference(rows, "roc_auc", 0.95) is None
+    one = scores.PairedRows("two classes", np.zeros(1), np.ones((1, 1)), np.ones((1, 1)))
+    assert scores.paired_difference(one, "error", 0.95) is None
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -115,15 +105,15 @@ SEEDS = st.integers(0, 2**32 - 1)
 TOLERANCE = 1e-12
 
 
-def draw(seed: int, rows: int, outputs: int, configurations: int = 2) -> tuple[np.random.Generator, NDArray[Any]]:
+def draw(seed: int, rows: int, outputs: int, configurations: int) -> tuple[np.random.Generator, NDArray[Any]]:
     """Margins with many ties, some of them 0."""
     random = np.random.default_rng(seed)
     return random, np.round(random.normal(0, 3, (rows, configurations, outputs)) * 2) / 2
 
 
-def scored(kind: Any, margins: NDArray[Any], labels: NDArray[Any], **options: Any) -> Scores:
+def scored(kind: Any, margins: NDArray[Any], labels: NDArray[Any], **options: Any) -> scores.Scores:
     """Scores of rows that were added in three chunks."""
-    result = Scores(kind, len(margins), margins.shape[2], margins.shape[1], dtype=margins.dtype, **options)
+    result = scores.Scores(kind, len(margins), margins.shape[2], margins.shape[1], dtype=margins.dtype, **options)
     for part in np.array_split(np.arange(len(margins)), 3):
         result.add(margins[part], labels[part])
     return result
@@ -140,7 +130,7 @@ def by_scikit_learn(kind: str, y: Any, z: NDArray[Any], *, joint: bool = False, 
     elif kind == "classes":
         occurring = np.unique(y)
         predicted, truth = z.argmax(axis=1), label_binarize(y, classes=classes)[:, occurring]
-        ranked = (class_probabilities(z, joint=True) if joint else z)[:, occurring]
+        ranked = (scores.class_probabilities(z, joint=True) if joint else z)[:, occurring]
     else:
         predicted, truth, ranked = z > 0, y[:, y.any(axis=0)], z[:, y.any(axis=0)]
     found = {
@@ -157,7 +147,7 @@ def by_scikit_learn(kind: str, y: Any, z: NDArray[Any], *, joint: bool = False, 
         return found | {"majority_error": sk.zero_one_loss(y, np.zeros_like(y)), "log_loss": np.mean(losses)}
     recalls = sk.recall_score(y, predicted, average=None, labels=np.unique(y))
     found |= {
-        "log_loss": sk.log_loss(y, class_probabilities(z, joint=joint), labels=classes),
+        "log_loss": sk.log_loss(y, scores.class_probabilities(z, joint=joint), labels=classes),
         "balanced_accuracy": np.mean(recalls),
     }
     if kind == "classes":
@@ -187,7 +177,7 @@ UNDEFINED = {"classes": "f1", "label sets": "balanced_accuracy", "numbers": "err
 def test_metrics_are_those_of_scikit_learn(kind: Any, seed: int, rows: int, choice: bool) -> None:
     """Of either class, of joint losses or not, of numbers near 0 or not."""
     outputs, joint, rows = KINDS[kind], choice and kind == "classes", 30 if kind == "numbers" else rows
-    random, margins = draw(seed, rows, outputs)
+    random, margins = draw(seed, rows, outputs, 2 if kind == "numbers" else 1)
     if joint:  # rounding decides between equal probabilities of different margins
         margins = random.normal(0, 3, margins.shape)
     if kind == "numbers":
@@ -206,7 +196,7 @@ def test_metrics_are_those_of_scikit_learn(kind: Any, seed: int, rows: int, choi
             assert own[name] == pytest.approx(value, abs=near, rel=near), name
         assert kind not in UNDEFINED or own[UNDEFINED[kind]] is None
         assert kind != "two classes" or set(own) == {"error", "rank_bound", "majority_error", *COMPUTED}
-    probabilities = class_probabilities(margins[:, 0], joint=joint)
+    probabilities = scores.class_probabilities(margins[:, 0], joint=joint)
     assert kind not in ("two classes", "classes") or probabilities.sum(axis=1) == pytest.approx(1)
 
 
@@ -221,7 +211,7 @@ def test_histograms_stay_within_the_bound(seed: int, scale: float, bins: int) ->
         patch.setattr(scores, "EXACT_VALUES", 299)
         patch.setattr(scores, "BINS", bins)
         rough = scored("two classes", margins, y).rows()[0]
-        assert score_bytes(1, 300, 8) == 2 * bins * 8
+        assert scores.score_bytes(1, 300, 8) == 2 * bins * 8
     assert 0 < rough["rank_bound"] <= 1
     for name in ("roc_auc", "average_precision"):
         assert abs(rough[name] - exact[name]) <= rough["rank_bound"] + TOLERANCE
@@ -257,7 +247,7 @@ def test_one_class_and_no_rows_leave_metrics_undefined() -> None:
     only = scored("two classes", margins, np.array([0, 0])).rows()[0]
     assert (only["roc_auc"], only["average_precision"]) == (None, None)
     assert (only["error"], only["f1"], only["f1_macro"]) == (0.5, 0.0, pytest.approx(1 / 3))
-    empty = Scores("two classes", 0, 1, 1).rows()[0]
+    empty = scores.Scores("two classes", 0, 1, 1).rows()[0]
     assert set(empty.values()) == {None}
 
 
@@ -274,12 +264,12 @@ def test_the_baseline_is_that_of_a_constant_model() -> None:
     found = scored("two classes", constant, y).rows()[0]
     for name in defined_for("two classes"):
         expected = None if name == "loss" else pytest.approx(found[name])
-        assert baseline(name, [97, 3]) == expected, name
-    assert baseline("rmse", [97, 3]) is None
+        assert scores.baseline(name, [97, 3]) == expected, name
+    assert scores.baseline("rmse", [97, 3]) is None
 
 
 def test_the_kind_of_labels() -> None:
-    kinds = [label_kind(None), label_kind(2), label_kind(3), label_kind(2, label_sets=True)]
+    kinds = [scores.label_kind(None), scores.label_kind(2), scores.label_kind(3), scores.label_kind(2, label_sets=True)]
     assert kinds == ["numbers", "two classes", "classes", "label sets"]
 
 
@@ -306,7 +296,7 @@ def test_metrics_of_a_search_are_those_of_scikit_learn(tmp_path: Path, classes: 
     rows = corpus.gather(run.block.setting.order.held_out(0, 200))
     margins = run.learner.margins(rows.indptr, rows.indices, rows.values)
     for q, row in enumerate(found):
-        kind, joint, weights = label_kind(classes), loss == "softmax", run.learner.weights_of(q)
+        kind, joint, weights = scores.label_kind(classes), loss == "softmax", run.learner.weights_of(q)
         expected = by_scikit_learn(kind, rows.labels, margins[:, q], joint=joint, positive=0)
         assert {name: row[f"held_out_{name}"] for name in expected} == pytest.approx(expected)
         assert row["held_out_rows"] == len(margins)

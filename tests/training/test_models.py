@@ -25,10 +25,11 @@ from sparseoco.store.shards import Store, read_shards
 from sparseoco.store.terms import term_weights
 from sparseoco.store.weighting import Weighting
 from sparseoco.text.options import TextOptions
-from sparseoco.training.models import amend_model, write_model
+from sparseoco.training.models import amend_model
 from tests.support.commands import call
 from tests.support.errors import raises_code
 from tests.support.ingests import ingest_bytes, jsonl, random_texts
+from tests.support.models import model_with
 from tests.support.searches import plain_search
 from tests.support.stores import make_store
 
@@ -47,10 +48,7 @@ def model(tmp_path: Path) -> Path:
     """A model with weights for three features: t0 and t5 for the second class, t1 for the first."""
     store = Store.open(make_store(tmp_path / "store"))
     store.manifest.options.update(TextOptions().plain())
-    weights = np.zeros((store.n_features, 1))
-    weights[[0, 1, 5], 0] = 1.0, -2.0, 0.5
-    write_model(tmp_path / "model", weights, store, {"algorithm": "none", "parameters": {}}, [])
-    return tmp_path / "model"
+    return model_with(tmp_path / "model", store, {0: 1.0, 1: -2.0, 5: 0.5}).folder
 
 
 Predict = Callable[..., list[list[str]]]
@@ -140,22 +138,17 @@ def test_a_model_of_an_earlier_version_is_told(model: Path) -> None:
         Model(model)
 
 
-def test_a_folder_without_a_model_is_named(tmp_path: Path) -> None:
+@pytest.mark.fault(55)
+def test_a_folder_without_a_model_of_its_own_is_named(tmp_path: Path) -> None:
     with raises_code("missing-model", tmp_path):
         Model(tmp_path)
-    commit_json(tmp_path / "promoted.json", {"increment": 3})
-    with raises_code("corrupt-file", "promoted.json", kind=StorageError):
-        Model(tmp_path)
+    elsewhere = ("../elsewhere", "/elsewhere", "models/../../x", "models/00000001/../../..", 3)
+    for promoted in ({"increment": 3}, *({"model": name} for name in elsewhere)):
+        commit_json(tmp_path / "promoted.json", promoted)
+        with raises_code("corrupt-file", "promoted.json", kind=StorageError):
+            Model(tmp_path)
     commit_json(tmp_path / "promoted.json", {"model": "models/00000003"})
     with raises_code("missing-model", tmp_path):
-        Model(tmp_path)
-
-
-@pytest.mark.fault(55)
-@pytest.mark.parametrize("name", ["../elsewhere", "/elsewhere", "models/../../x", "models/00000001/../../..", 3])
-def test_promoted_json_names_a_model_of_its_folder(tmp_path: Path, name: object) -> None:
-    commit_json(tmp_path / "promoted.json", {"model": name})
-    with raises_code("corrupt-file", "promoted.json", kind=StorageError):
         Model(tmp_path)
 
 
@@ -239,12 +232,8 @@ def by_scikit_learn(X: csr_matrix, new: csr_matrix, weighting: Weighting) -> np.
 
 
 def write(folder: Path, store: Path, weighting: Weighting, used: np.ndarray) -> Model:
-    opened = Store.open(store)
-    weights = np.zeros((opened.n_features, 1))
-    weights[used, 0] = np.arange(1.0, used.size + 1)
-    description = {"algorithm": "none", "parameters": {}, "weighting": weighting.model_dump()}
-    write_model(folder, weights, opened, description, [])
-    return Model(folder)
+    weights = dict(zip(used.tolist(), np.arange(1.0, used.size + 1), strict=True))
+    return model_with(folder, Store.open(store), weights, weighting=weighting.model_dump())
 
 
 @by_weighting

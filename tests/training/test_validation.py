@@ -26,7 +26,7 @@ def invariance() -> ModuleType:
 def test_our_weights_are_the_same_bits_for_every_cut(
     invariance: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(demo, "LIBRARIES", ("dask", "pydantic"))
+    monkeypatch.setattr(demo, "LIBRARIES", ("click", "fsspec"))
     invariance.main([])
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("sparseoco fobos")]
     assert len(lines) == 1 + len(invariance.CHUNKS)
