@@ -105,7 +105,7 @@ without_warning = pytest.mark.filterwarnings("ignore:Your stop_words may be inco
 @without_warning
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_difficult_texts(tmp_path: Path, options: dict[str, Any]) -> None:
-    documents = [*DIFFICULT, " ".join(DIFFICULT), DIFFICULT[0] * 30, DIFFICULT[14] * 30, "the " * 70_000]
+    documents = [*DIFFICULT, " ".join(DIFFICULT), DIFFICULT[0] * 30, DIFFICULT[14] * 30, "the " * 66_000]
     expected = counted(documents, **options)
     for shard_bytes in (1024, 1 << 20):
         same(ingested(tmp_path / f"{shard_bytes}", documents, shard_bytes=shard_bytes, **options), expected)
