@@ -136,6 +136,7 @@ def _encode(text: str) -> bytes:
 
 GZIP_OUTPUT = 4 << 20
 ZSTD_INPUT = 1 << 14  # a block of zstd may expand 40,000-fold
+ZSTD_OUTPUT = 1 << 20  # a result grows by so much at a time, and may be copied each time
 GZIP_MAGIC = 0x1F
 FREE_BYTES = 64 << 20  # decompressed bytes without a limit on the ratio
 MAX_INFLATION = 1000  # the largest accepted ratio of decompressed to compressed bytes
@@ -253,7 +254,10 @@ class Stream:
                             raise self._corrupt(f"is corrupt: {reason}")
                     if member is None:
                         members += 1
-                        member = isal_zlib.decompressobj(31) if gzip else zstandard.ZstdDecompressor().decompressobj()
+                        if gzip:
+                            member = isal_zlib.decompressobj(31)
+                        else:
+                            member = zstandard.ZstdDecompressor().decompressobj(ZSTD_OUTPUT)
                     yield member.decompress(data, *limit)
                     data = member.unconsumed_tail
                     if member.eof:

@@ -1,5 +1,7 @@
 """What other processes do with stores and folders. They import this module, which loads little besides the store."""
 
+import asyncio
+import atexit
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -9,6 +11,7 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+from distributed import Worker
 
 from sparseoco.storage.temporary import SharedFolder
 from sparseoco.store.corpus import Corpus, host_folder, open_corpus, worker_corpus
@@ -63,6 +66,17 @@ def open_and_release(parent: str, times: int) -> None:
         own.touch()
         assert own.exists()
         folder.release()
+
+
+def work(address: str, scratch: str) -> None:
+    """A worker of one thread, for the scheduler at this address, until it ends."""
+
+    async def run() -> None:
+        async with Worker(address, nthreads=1, local_directory=scratch) as worker:
+            await worker.finished()
+
+    asyncio.run(run())
+    atexit._run_exitfuncs()  # which a fork leaves out
 
 
 def lay_out(folder: str, log: str, seed: int) -> tuple[int, float]:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from distributed import Client
+from distributed import Client, LocalCluster
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_matrix
@@ -25,29 +25,16 @@ from sparseoco.kernels.columns import RowBatch
 from sparseoco.storage.temporary import SharedFolder
 from sparseoco.store import corpus as module
 from sparseoco.store import terms as term_files
-from sparseoco.store.corpus import (
-    Corpus,
-    folder_on_host,
-    open_corpus,
-    weighted_corpus,
-)
+from sparseoco.store.corpus import Corpus, folder_on_host, open_corpus, weighted_corpus
 from sparseoco.store.entries import ShardTable, read_table
 from sparseoco.store.manifest import FileEntry
 from sparseoco.store.shards import Store, read_shards, write_quarantine, write_terms
 from sparseoco.store.terms import TermWeights, add_files, inverse_document_frequencies, smooth_idf, term_weights
 from sparseoco.store.weighting import COUNTS, TFIDF, FeatureOptions, Weighting
-from tests.search.by_hand import cluster_by_hand
-from tests.store.processes import (
-    PROCESSES,
-    hold,
-    lay_out,
-    open_and_release,
-    open_on_worker,
-    read_slowly,
-    slow_reads,
-    wait_until,
-)
+from tests.store import processes
+from tests.store.processes import PROCESSES, wait_until
 from tests.support.errors import raises_code
+from tests.support.processes import forked_workers
 from tests.support.stores import make_store, with_columns
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -113,9 +100,8 @@ def test_every_way_to_read_gives_the_rows(corpus: Corpus, store: Store, tmp_path
             assert batch.weights is corpus.column("weight") is None
         assert [array.dtype for array in batch[:4]] == kinds
         assert batch[0][0] == 0
-    assert all(
-        array.flags.writeable for array in corpus.gather(np.array([3, 250, 3]))[:4]
-    )  # compiled code has one type
+    some = corpus.gather(np.array([3, 250, 3]))
+    assert all(array.flags.writeable for array in some[:4])  # compiled code has one type
 
 
 def test_only_needed_shards_are_decoded(corpus: Corpus, tmp_path: Path) -> None:
@@ -140,7 +126,10 @@ def test_threads_read_a_shard_once(corpus: Corpus, store: Store, tmp_path: Path)
         parts = [dense(store, corpus.gather(part)) for part in np.array_split(rows, 7)]
         return np.array_equal(np.concatenate(parts), X[rows].toarray())
 
-    with slow_reads(0.002, tmp_path / "log"), ThreadPoolExecutor(4) as threads:  # the others come by meanwhile
+    with (
+        processes.slow_reads(0.002, tmp_path / "log"),
+        ThreadPoolExecutor(4) as threads,
+    ):  # the others come by meanwhile
         assert list(threads.map(work, range(4))) == [True] * 4
     assert sorted(shard for _, shard in lines(tmp_path / "log")) == list(range(15))
 
@@ -158,7 +147,7 @@ def test_two_corpora_share_a_folder(
 def test_after_a_kill_others_complete_the_files(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PATIENCE", 0.2)
     X, _ = read_shards(store.folder)
-    process = PROCESSES.Process(target=read_slowly, args=(str(store.folder), str(tmp_path)))
+    process = PROCESSES.Process(target=processes.read_slowly, args=(str(store.folder), str(tmp_path)))
     process.start()
     corpus = Corpus(store, tmp_path)
     deadline = time.monotonic() + 60
@@ -185,10 +174,13 @@ def test_the_oldest_corpus_is_closed(store: Store, tmp_path: Path) -> None:
 
 
 def test_local_workers_share_a_folder(store: Store, tmp_path: Path) -> None:
-    with connect(ClusterOptions(workers=2), tmp_path / "scratch") as client:
+    with forked_workers(), connect(ClusterOptions(workers=2), tmp_path / "scratch") as client:
         addresses = list(client.scheduler_info(n_workers=-1)["workers"])
         folders = client.gather(
-            [client.submit(open_on_worker, str(store.folder), workers=[address], pure=False) for address in addresses]
+            [
+                client.submit(processes.open_on_worker, str(store.folder), workers=[address], pure=False)
+                for address in addresses
+            ]
         )
         assert len(set(folders)) == 1
         assert Path(folders[0]).is_dir()
@@ -269,7 +261,7 @@ def test_the_last_user_removes_the_folder(tmp_path: Path) -> None:
 def test_processes_that_were_killed_leave_nothing(tmp_path: Path) -> None:
     """The files that they left are removed, and not used by the next ones."""
     killed, running, ended = (
-        PROCESSES.Process(target=hold, args=(str(tmp_path), name, seconds))
+        PROCESSES.Process(target=processes.hold, args=(str(tmp_path), name, seconds))
         for name, seconds in (("left", 60.0), ("used", 60.0), ("ended", 0.0))
     )
     for process in (killed, running, ended):
@@ -293,12 +285,12 @@ def test_processes_that_were_killed_leave_nothing(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_not_removed_while_it_is_used(tmp_path: Path) -> None:
-    processes = [PROCESSES.Process(target=open_and_release, args=(str(tmp_path), 300)) for _ in range(3)]
-    for process in processes:
+    users = [PROCESSES.Process(target=processes.open_and_release, args=(str(tmp_path), 300)) for _ in range(3)]
+    for process in users:
         process.start()
-    for process in processes:
+    for process in users:
         process.join()
-    assert [process.exitcode for process in processes] == [0, 0, 0]
+    assert [process.exitcode for process in users] == [0, 0, 0]
     assert not list(tmp_path.iterdir())
 
 
@@ -307,13 +299,17 @@ def test_workers_started_by_hand_lay_out_one_copy_together(tmp_path: Path) -> No
         make_store(tmp_path / name, rows=rows, shard_rows=rows // SHARDS)
         for name, rows in (("together", 200), ("interrupted", 400))
     )
-    with cluster_by_hand(tmp_path, nannies=False) as cluster, Client(cluster.address) as client:
+    with LocalCluster(n_workers=0, dashboard_address=":0") as cluster, Client(cluster) as client:
+        arguments = cluster.scheduler_address, str(tmp_path / "scratch")
+        workers = [PROCESSES.Process(target=processes.work, args=arguments) for _ in range(2)]
+        for worker in workers:
+            worker.start()
         client.wait_for_workers(2)
         addresses = list(client.scheduler_info(n_workers=-1)["workers"])
 
         def start(store: Path, log: Path) -> list[Any]:
             return [
-                client.submit(lay_out, str(store), str(log), seed, workers=[address], pure=False)
+                client.submit(processes.lay_out, str(store), str(log), seed, workers=[address], pure=False)
                 for seed, address in enumerate(addresses)
             ]
 
@@ -334,6 +330,8 @@ def test_workers_started_by_hand_lay_out_one_copy_together(tmp_path: Path) -> No
         assert again <= 1  # what the other one was decoding
         (folder,) = (tmp_path / "scratch").glob("*/sparseoco-*")
         assert len(list(folder.iterdir())) == 2  # two corpora
+    for worker in workers:
+        worker.join()
     assert not list(folder.iterdir())
 
 

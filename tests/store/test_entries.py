@@ -6,6 +6,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -60,13 +61,8 @@ def shard(number: int) -> ShardEntry:
 
 
 def source(number: int) -> SourceEntry:
-    return SourceEntry(
-        path=f"/texts/{number}.jsonl",
-        bytes=number,
-        modified_ns=number if number % 3 else None,
-        sha256="",
-        rows=number,
-    )
+    modified = number if number % 3 else None
+    return SourceEntry(path=f"/texts/{number}.jsonl", bytes=number, modified_ns=modified, sha256="", rows=number)
 
 
 def first_manifest(folder: Path) -> Manifest:
@@ -127,8 +123,9 @@ def test_tables(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.fault(36)
 def test_opening_makes_no_object_per_shard(tmp_path: Path, empty: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
     """100,000 shards are opened in 0.1 seconds."""
-    size = 100_000
-    manifest = empty.model_copy(update=add_entries(tmp_path, None, map(shard, range(size)), map(source, range(2000))))
+    some = ShardTable.of(map(shard, range(1000)))
+    many = ShardTable(pa.concat_tables([some.table] * 100))
+    manifest = empty.model_copy(update=add_entries(tmp_path, None, many, map(source, range(2000))))
     commit_manifest(tmp_path, manifest)
 
     def fail(*_: Any, **__: Any) -> Any:
@@ -138,7 +135,7 @@ def test_opening_makes_no_object_per_shard(tmp_path: Path, empty: Manifest, monk
         monkeypatch.setattr(kind, "entry", fail)
     begin = time.process_time()
     store = Store.open(tmp_path)
-    assert store.shards.row_offsets[-1] == store.n_rows == sum(k % 7 for k in range(size))
+    assert store.shards.row_offsets[-1] == store.n_rows == 100 * some.row_offsets[-1]
     assert time.process_time() - begin < 0.1
     assert store.counts_dtype == np.float64
     assert store.sources.column("rows").sum() == 1999 * 1000
@@ -165,35 +162,32 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
         yield client
 
 
-@pytest.mark.parametrize("weighting", [COUNTS, Weighting(tf="log", idf=True, norm="l2")], ids=lambda w: w.label)
 @pytest.mark.parametrize(("shard_rows", "nonzeros"), [(300, 10**6), (41, 500), (100, 150)])
 def test_as_scipy_has_it(
-    shard_rows: int,
-    nonzeros: int,
-    weighting: Weighting,
-    client: Client,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shard_rows: int, nonzeros: int
 ) -> None:
     monkeypatch.setattr(transposing, "RANGE_NONZEROS", nonzeros)
-    store = Store.open(make_store(tmp_path / "store", shard_rows=shard_rows))
-    columns = transpose(client, store, tmp_path, weighting)
-    rows = weighted_corpus(store, tmp_path, term_weights(store, weighting)).rows(0, store.n_rows)
-    expected = csr_matrix((rows[2], rows[1], rows[0]), (store.n_rows, store.n_features)).tocsc()
-    parts = [columns.read(shard) for shard in range(columns.n_shards)]
-    assert (columns.n_rows, columns.n_features) == (store.n_features, store.n_rows)
-    assert sum(part.labels.size for part in parts) == store.n_features
-    np.testing.assert_array_equal(np.concatenate([np.diff(part.indptr) for part in parts]), np.diff(expected.indptr))
-    np.testing.assert_array_equal(np.concatenate([part.indices for part in parts]), expected.indices)
-    np.testing.assert_array_equal(np.concatenate([part.counts for part in parts]), expected.data)
-    labels, weights = transposed_labels(columns)
-    np.testing.assert_array_equal(labels, store.labels())
-    assert weights is None
-    assert not (columns.folder / "pieces").exists()
-    if weighting != COUNTS:
-        assert columns.folder != transpose(client, store, tmp_path).folder
-    monkeypatch.setattr(TaskPool, "run", None)  # it is made once
-    assert transpose(client, store, tmp_path, weighting).manifest == columns.manifest
+    store, made = Store.open(make_store(tmp_path / "store", features=60, shard_rows=shard_rows)), set()
+    for weighting in (COUNTS, Weighting(tf="log", idf=True, norm="l2")):
+        columns = transpose(client, store, tmp_path, weighting)
+        rows = weighted_corpus(store, tmp_path, term_weights(store, weighting)).rows(0, store.n_rows)
+        expected = csr_matrix((rows[2], rows[1], rows[0]), (store.n_rows, store.n_features)).tocsc()
+        parts = [columns.read(shard) for shard in range(columns.n_shards)]
+        assert (columns.n_rows, columns.n_features) == (store.n_features, store.n_rows)
+        assert sum(part.labels.size for part in parts) == store.n_features
+        sizes = np.concatenate([np.diff(part.indptr) for part in parts])
+        np.testing.assert_array_equal(sizes, np.diff(expected.indptr))
+        np.testing.assert_array_equal(np.concatenate([part.indices for part in parts]), expected.indices)
+        np.testing.assert_array_equal(np.concatenate([part.counts for part in parts]), expected.data)
+        labels, weights = transposed_labels(columns)
+        np.testing.assert_array_equal(labels, store.labels())
+        assert weights is None
+        assert not (columns.folder / "pieces").exists()
+        made.add(columns.folder)
+        with monkeypatch.context() as patch:
+            patch.setattr(TaskPool, "run", None)  # it is made once
+            assert transpose(client, store, tmp_path, weighting).manifest == columns.manifest
+    assert len(made) == 2
 
 
 def test_ranges_do_not_depend_on_the_shards_of_rows(
@@ -233,10 +227,9 @@ def test_damaged_files_of_an_earlier_run_are_written_again(tmp_path: Path, monke
 def test_two_runs_at_once_get_their_own(client: Client, tmp_path: Path) -> None:
     store = Store.open(make_store(tmp_path / "store"))
     folders = [tmp_path / f"run-{i}" / "columns" for i in range(2)]
+    write = partial(transposing._write, client, store, weighting=COUNTS, intercept=False)
     with ThreadPoolExecutor(2) as pool:
-        made = list(
-            pool.map(lambda folder: transposing._write(client, store, folder, COUNTS, intercept=False), folders)
-        )
+        made = list(pool.map(write, folders))
     assert made[0] == made[1]
     for folder, manifest in zip(folders, made, strict=True):
         assert all((folder / entry.file).exists() for entry in Store(folder, manifest).shards)

@@ -298,13 +298,8 @@ def test_documents_without_labels_have_the_label_minus_one(tmp_path: Path) -> No
 def test_numbers_of_a_shard_that_are_no_positions(tmp_path: Path, changes: dict[str, Any]) -> None:
     store = Store.open(make_store(tmp_path))
     entry = store.shards[0].model_copy(update={"rows": 2, "nonzeros": 3, "labels": 3})
-    rows = ShardRows(
-        None,
-        np.array([0, 1], np.int32),
-        np.array([0, 2, 3]),
-        np.array([0, 1, 0], np.int32),
-        np.ones(3, np.uint16),
-    )
+    labels, indptr, indices = np.array([0, 1], np.int32), np.array([0, 2, 3]), np.array([0, 1, 0], np.int32)
+    rows = ShardRows(None, labels, indptr, indices, np.ones(3, np.uint16))
     check_shard(tmp_path, entry, store.manifest, rows)
     changed = rows._replace(**changes)
     with raises_code("corrupt-file", tmp_path, kind=StorageError):

@@ -85,8 +85,9 @@ def counted(documents: list[str], **options: Any) -> tuple[Any, list[str]]:
     order = ranked(matrix, terms, words=options.get("analyzer", "word") == "word")[:most]
     ordered = matrix[:, order]
     ordered.sort_indices()
-    limited = vectorizer(**options, max_features=most).fit_transform(documents)
-    assert sorted(limited.sum(axis=0).A1) == sorted(ordered.sum(axis=0).A1)  # they may differ in ties
+    if most is not None:
+        limited = vectorizer(**options, max_features=most).fit_transform(documents)
+        assert sorted(limited.sum(axis=0).A1) == sorted(ordered.sum(axis=0).A1)  # they may differ in ties
     return ordered, [terms[i] for i in order]
 
 
@@ -94,6 +95,7 @@ def ingested(folder: Path, documents: list[str], **options: Any) -> tuple[Any, l
     """The counts and terms of a store of these documents."""
     shard_bytes = options.pop("shard_bytes", 1 << 20)
     source = folder / "in.jsonl"
+    folder.mkdir(exist_ok=True)
     with source.open("w") as file:
         for k, text in enumerate(documents):
             file.write(json.dumps({"text": text, "label": k % 2}, ensure_ascii=k % 3 == 0) + "\n")

@@ -90,16 +90,10 @@ def test_columns_of_csv_without_a_header(tmp_path: Path) -> None:
         carried(path, "3", header=False, text_field="1")
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        pa.string_view(),
-        pa.list_(pa.string_view()),
-        pa.uuid(),
-        pa.large_list(pa.float16()),
-        pa.null(),
-    ],
-)
+KINDS_OF_COLUMNS = [pa.string_view(), pa.list_(pa.string_view()), pa.uuid(), pa.large_list(pa.float16()), pa.null()]
+
+
+@pytest.mark.parametrize("kind", KINDS_OF_COLUMNS)
 def test_unusual_types_of_tables(tmp_path: Path, kind: pa.DataType) -> None:
     storage = pa.array([None, None, None], kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind)
     values = pa.ExtensionArray.from_storage(kind, storage) if isinstance(kind, pa.BaseExtensionType) else storage

@@ -32,7 +32,7 @@ from sparseoco.text.options import NumberField, TextOptions
 from sparseoco.text.readers import ReadOutcome, count_texts, read_documents
 from sparseoco.text.vocabulary.index import NgramIndex
 from sparseoco.training.models import write_model
-from tests.support.commands import call
+from tests.support.commands import Cli
 from tests.support.count_vectorizer import nasty, ranked, tokenizers, vectorizer
 from tests.support.errors import raises_code
 
@@ -282,9 +282,7 @@ def test_bad_values_and_options(tmp_path: Path) -> None:
     assert TextOptions(**inherited.plain()) == inherited
 
 
-def test_values_that_are_missing_are_reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_values_that_are_missing_are_reported(tmp_path: Path, cli: Cli) -> None:
     """By predict, explain and evaluate as by ingest; record numbers go on from batch to batch."""
     ingest([write(tmp_path / "in.jsonl", table(9))], tmp_path / "out", TextOptions(fields=FIELDS))
     store = Store.open(tmp_path / "out")
@@ -292,12 +290,10 @@ def test_values_that_are_missing_are_reported(
     write_model(model, np.ones((store.n_features, 1)), store, {"algorithm": "none", "parameters": {}}, [])
     other.write_text("label\ttitle\tstars\nn\tGood\t\np\tmovie\t2\n")
     for command in ("predict", "explain"):
-        assert call(monkeypatch, command, model, other) == 0
-        assert "body: no value in 2 of 2" in (printed := capsys.readouterr().err)
+        assert "body: no value in 2 of 2" in (printed := cli(command, model, other).err)
         assert "stars: no value in 1 of 2" in printed
         assert "title" not in printed
-    assert call(monkeypatch, "evaluate", model, other) == 0
-    assert "stars in 1" in capsys.readouterr().out
+    assert "stars in 1" in cli("evaluate", model, other).out
     for value in (np.inf, np.float32(-np.inf)):
         with raises_code("malformed-record", "Record 2", "'price' is not finite"):
             Model(model).predict([{"price": 1.0}, {"price": value}])

@@ -84,11 +84,8 @@ def test_types_of_other_columns(tmp_path: Path) -> None:
         write(table, path, 2)
         assert [row[1] for row in documents(path, 1024, label_field="whole")] == ["1", "0", "1"]
         assert [row[0] for row in documents(path, 1024, label_field="flag")] == [f"{name}:{k}" for k in (1, 2, 3)]
-        assert [row[1] for row in documents(path, 1024, label_field="flag", id_field="whole")] == [
-            "true",
-            "false",
-            "true",
-        ]
+        flags = documents(path, 1024, label_field="flag", id_field="whole")
+        assert [row[1] for row in flags] == ["true", "false", "true"]
         assert [row[1] for row in documents(path, 1024, label_field="price", labels="numbers")] == [0.5, 1.5, 2.0]
         assert [row[1] for row in documents(path, 1024, label_field="names", labels="multi")] == [["a", "b"], [], ["b"]]
         assert [row[1] for row in documents(path, 1024, label_field="dotted.name")] == ["p", "q", "r"]
@@ -97,12 +94,8 @@ def test_types_of_other_columns(tmp_path: Path) -> None:
             times = np.concatenate([batch.columns["time"] for batch in found_batches])
             assert np.diff(times).tolist() == [unit] * 2
             assert datetime.fromtimestamp(times[0], UTC).date() == date(2024, 1, 1)
-        for field, value, found in (
-            ("flag", "false", 1),
-            ("day", "2024-01-02", 1),
-            ("price", "2.00", 1),
-            ("names", "a", 0),
-        ):
+        wanted = ("flag", "false", 1), ("day", "2024-01-02", 1), ("price", "2.00", 1), ("names", "a", 0)
+        for field, value, found in wanted:
             assert len(documents(path, 1024, label_field="whole", where={field: value})) == found
 
 
@@ -285,10 +278,8 @@ def test_datasets_of_hugging_face_are_refused(tmp_path: Path) -> None:
     """Their descriptions are no documents, and would be read as some; the files that are chosen are plain tables."""
     write_files(tmp_path / "in", {"README.md": "about", "data/x": ""})
     write_files(tmp_path / "disk", {"state.json": '{\n  "_data_files": []\n}', "x": ""})
-    for folder, name, code in (
-        ("in", "data/train-0.parquet", "mixed-folder"),
-        ("disk", "d.parquet", "malformed-record"),
-    ):
+    cases = ("in", "data/train-0.parquet", "mixed-folder"), ("disk", "d.parquet", "malformed-record")
+    for folder, name, code in cases:
         pq.write_table(pa.table({"text": ["a b"], "label": [1]}), tmp_path / folder / name)
         with raises_code(code, tmp_path / folder):
             ingest([str(tmp_path / folder)], tmp_path / "out", TextOptions())
