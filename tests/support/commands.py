@@ -1,20 +1,15 @@
 """The command line, called in this process."""
 
 import sys
-from functools import cache
 from typing import NamedTuple
 
 import pytest
-import typer.main
 
 from sparseoco.cli import main
-
-_commands = cache(typer.main.get_command)  # else made again by every call
 
 
 def call(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
     """Run the command line in this process; gives its exit code."""
-    monkeypatch.setattr(typer.main, "get_command", _commands)
     # A second process that compiles would take the cores of other tests; tests/pipeline/test_ahead is of it.
     monkeypatch.setattr("sparseoco.pipeline.ahead.MIN_MEMORY", sys.maxsize)
     monkeypatch.setattr(sys, "argv", ["sparseoco", *map(str, arguments)])
