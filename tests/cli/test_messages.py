@@ -95,17 +95,6 @@ def test_folders_that_cannot_be_created(tmp_path: Path, cli: Cli) -> None:
         assert cli("ingest", reviews, "--out", out, code=3).err.endswith(f"{said}\n")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "value"),
-    [
-        ("serach", "search"),
-        ("search store --out run --fold 3", "--folds"),
-    ],
-)
-def test_misspelled_commands_and_names(arguments: str, value: str, cli: Cli) -> None:
-    assert value in cli(*arguments.split(), code=2).err
-
-
 def test_models_stores_and_folds(tmp_path: Path, cli: Cli) -> None:
     reviews, run = write_reviews(tmp_path / "reviews.jsonl", rows=60), tmp_path / "run"
     assert "1 shard\n" in cli("ingest", reviews, "--out", run / "shards").out
