@@ -34,10 +34,10 @@ HEAVY = {"dask", "distributed", "numba", "numpy", "pandas", "prefect", "pyarrow"
 
 @pytest.fixture(scope="module")
 def light(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
-    """Forks of a process that has only imported the command line."""
+    """Forks of a process that has only imported the command line, and what its help is printed with."""
     folder = tmp_path_factory.mktemp("light") / "folder"
     folder.mkdir()
-    with Forks(folder, imports=("sparseoco.cli",)) as forks:
+    with Forks(folder, imports=("sparseoco.cli", "typer.rich_utils")) as forks:
         yield forks
 
 
