@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from copy import copy
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
@@ -117,7 +118,7 @@ class ModelOptions:
     panel: str | None = None
     defaults: bool = True
 
-    @property
+    @cached_property
     def fields(self) -> dict[str, FieldInfo]:
         """The fields that have an option."""
         return {

@@ -43,6 +43,8 @@ POLL_SECONDS = 0.02
 before_compiling: list[Callable[[], None]] = []
 """Called once, before this process compiles a kernel that is not in the cache."""
 _CALLBACKS: list[CFunc] = []
+_SCALARS = {kind: str(numba.typeof(kind(0))) for kind in (bool, float, np.bool_, np.int64, np.float32, np.float64)}
+"""The types of scalars that depend on their classes only."""
 
 
 class _Restrict(Compiler):  # type: ignore[misc]
@@ -207,16 +209,20 @@ def compiled(function: Callable[..., Any], *key: str, restrict: bool = False) ->
     """
     if numba.config.DISABLE_JIT:
         return function
-    ready: dict[tuple[Any, ...], Callable[..., Any]] = {}
+    kernels: dict[tuple[Any, ...], Callable[..., Any]] = {}
+    ready: dict[tuple[Any, ...], tuple[Callable[..., Any], bool]] = {}  # by what is quicker to find than types
     names = [*key, str(restrict)]
 
     def call(*arguments: Any) -> Any:
-        arguments = tuple(map(_writable, arguments))
         kinds = tuple(map(_kind, arguments))
-        kernel = ready.get(kinds)
-        if kernel is None:
-            ready[kinds] = kernel = _compile(function, names, tuple(map(numba.typeof, arguments)), restrict)
-        return kernel(*arguments)
+        found = ready.get(kinds)
+        if found is None:
+            types = tuple(map(numba.typeof, map(_writable, arguments)))
+            if types not in kernels:
+                kernels[types] = _compile(function, names, types, restrict)
+            ready[kinds] = found = kernels[types], any(map(_is_read_only, arguments))
+        kernel, read_only = found
+        return kernel(*map(_writable, arguments)) if read_only else kernel(*arguments)
 
     call.__doc__ = function.__doc__
     return call
@@ -240,20 +246,28 @@ def _writable(argument: Any) -> Any:
     if isinstance(argument, tuple):
         values = map(_writable, argument)
         return type(argument)(*values) if hasattr(argument, "_fields") else tuple(values)
-    if type(argument) is np.ndarray and not argument.flags.writeable:
-        return np.asarray(_Memory(argument))
-    return argument
+    return np.asarray(_Memory(argument)) if _is_read_only(argument) else argument
+
+
+def _is_read_only(argument: Any) -> bool:
+    """Whether an argument is a read-only array, or has one."""
+    if isinstance(argument, tuple):
+        return any(map(_is_read_only, argument))
+    return type(argument) is np.ndarray and not argument.flags.writeable
 
 
 def _kind(argument: Any) -> Any:
-    """What determines the type of an argument; `numba.typeof` of an array takes ten times as long."""
-    if type(argument) is np.ndarray:
+    """What determines the type of an argument, and whether it is read-only; `numba.typeof` takes ten times as long."""
+    kind = type(argument)
+    if kind is np.ndarray:
         flags = argument.flags
         layout = "C" if flags.c_contiguous else "F" if flags.f_contiguous else "A"
-        return argument.dtype, argument.ndim, layout, flags.aligned
+        return argument.dtype, argument.ndim, layout, flags.aligned, flags.writeable
     if isinstance(argument, tuple):
-        return type(argument), *map(_kind, argument)
-    return numba.typeof(argument)
+        return kind, *map(_kind, argument)
+    if kind is int and argument.bit_length() < 64:
+        return _SCALARS[np.int64]
+    return _SCALARS[kind] if kind in _SCALARS else numba.typeof(argument)
 
 
 def compiled_address(function: Callable[..., Any], key: list[str], types: tuple[Any, ...]) -> int:

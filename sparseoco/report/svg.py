@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any, Final, NamedTuple
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from sparseoco.core import formatting
 from sparseoco.report.charts import STROKES, Axis, Chart, Level, Series
@@ -28,21 +28,19 @@ _EDGE: Final = 7.0  # by how much markers may reach over the edge of the axes
 
 def clean(text: str) -> str:
     """Text without control characters, tabs and line breaks, which XML or the attributes cannot have."""
+    if text.isprintable():
+        return text
     return "".join(" " if unicodedata.category(c) in ("Cc", "Cs") or c in "\ufffe\uffff" else c for c in text)
 
 
 def element(name: str, *content: Any, **attributes: Any) -> Markup:
     """An element of SVG or HTML; numbers are coordinates, and a trailing or inner _ of an attribute is none or -."""
     texts = (
-        Markup(' {}="{}"').format(
-            key.rstrip("_").replace("_", "-"), short(value) if isinstance(value, int | float) else value
-        )
+        f' {key.rstrip("_").replace("_", "-")}="{short(value) if isinstance(value, int | float) else escape(value)}"'
         for key, value in attributes.items()
     )
-    opening = Markup("<{}{}").format(Markup(name), Markup("").join(texts))
-    if not content:
-        return opening + Markup("/>")
-    return Markup("{}>{}</{}>").format(opening, Markup("").join(content), Markup(name))
+    opening = f"<{name}{''.join(texts)}"
+    return Markup(f"{opening}>{''.join(map(escape, content))}</{name}>" if content else f"{opening}/>")
 
 
 def draw_chart(chart: Chart, name: str, title: str) -> Markup:

@@ -6,7 +6,6 @@ import json
 import re
 import shutil
 import signal
-import subprocess
 import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -18,7 +17,6 @@ from pydantic import Field
 from typer.testing import CliRunner
 
 from sparseoco.cli import app, steps
-from sparseoco.cli.console import error_exits
 from sparseoco.cli.options import ModelOptions, search_tables, typer_command
 from sparseoco.core.formatting import metric_name, number_or_text
 from sparseoco.core.option_models import OptionModel, validate
@@ -31,9 +29,9 @@ from sparseoco.ops.status import read_status
 from sparseoco.pipeline.run_file import EvaluateOptions, NightlyOptions
 from sparseoco.text.options import IngestOptions
 from sparseoco.training.options import AtMost, SearchOptions, ThresholdRule
-from tests.support.commands import Cli, call
+from tests.support.commands import Cli
 from tests.support.errors import raises_code
-from tests.support.stops import COMMAND, stop
+from tests.support.stops import stop
 from tests.support.texts import write_reviews, write_run_file
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -72,9 +70,7 @@ def test_the_metric_of_the_search_is_printed_for_the_test_set(metric: str, tmp_p
     assert line.count(f", {metric_name(metric)} {value:.4f}") == 1
 
 
-def test_step_by_step(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], cli: Cli
-) -> None:
+def test_step_by_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
     reviews, store = write_reviews(tmp_path / "reviews.jsonl"), tmp_path / "store"
     assert "150 documents" in cli("ingest", reviews, "--out", store, "--where", "split=train", "--min-df", "2").out
     grid = ("--grid", "lam=1e-5,1e-3", "--grid", "rda.gamma=0.5..5", "--samples", 4)
@@ -87,7 +83,6 @@ def test_step_by_step(
     command = ("train", store, "--out", model, "--algorithm", "stda", "--set", "lam=1e-3", "--set", "p=inf")
     cli(*command, "--epochs", 2, "--dtype", "float64")
     assert json.loads((model / "model.json").read_bytes())["parameters"]["p"] == "inf"
-    capsys.readouterr()
     lines = cli("predict", model, reviews, "--where", "split=test").out.splitlines()
     assert lines[0].split("\t")[0] == "r3"
     assert len(lines) == 50
@@ -112,9 +107,7 @@ def test_an_error_in_standard_input_says_so(tmp_path: Path, monkeypatch: pytest.
     assert "standard input, line 2" in cli("ingest", "-", "--out", tmp_path / "store", code=2).err
 
 
-def test_standard_input_must_not_change_while_it_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
-) -> None:
+def test_standard_input_must_not_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(b'{"text": "a", "label": "x"}\n' * 2)
     with path.open() as file, path.open("ab") as writer:
@@ -142,7 +135,7 @@ def test_training_continues_from_a_model_with_new_text(tmp_path: Path, cli: Cli)
     said = re.search(r"warm start: (\d+) of (\d+) weights found", printed)
     assert said is not None
     assert 0 < int(said[1]) <= int(said[2])
-    grid = ("--algorithm", "rda", "--folds", 2, "--grid", "lam=1e-5,1e-3", "--grid", "gamma=1")
+    grid = ("--algorithm", "cl-fobos", "--folds", 2, "--grid", "lam=1e-5,1e-3", "--grid", "eta0=0.3")
     assert said[0] in cli("search", new, "--out", tmp_path / "run", *grid, *first).out
     run = json.loads((tmp_path / "run" / "run.json").read_bytes())  # as seen from its folder, like the store
     assert (run["search"]["warm_start"], run["corpus"]["folder"]) == ("../first", "../new")
@@ -151,7 +144,7 @@ def test_training_continues_from_a_model_with_new_text(tmp_path: Path, cli: Cli)
     text = file.read_text()
     before, _, after = text.partition("[features]")
     assert after
-    weighted = before + after[after.index("[search]") :]  # as the model was trained
+    weighted = re.sub("algorithms.rda.*", "", before + after[after.index("[search]") :])  # as the model was trained
     file.write_text(weighted.replace("[search]", '[search]\nwarm_start = "first"'))
     assert "warm start: " in cli("run", file).out
 
@@ -222,17 +215,9 @@ ERROR_LINE = re.compile(r"sparseoco: .* \[(?P<code>[a-z-]+)\]\n")
         ("errors missing-feild", "unknown-error-code", ["did you mean missing-field?"]),
     ],
 )
-def test_an_error_is_one_line_with_its_code(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    arguments: str,
-    code: str,
-    values: list[str],
-) -> None:
+def test_errors_are_lines_with_codes(tmp_path: Path, arguments: str, code: str, values: list[str], cli: Cli) -> None:
     write_reviews(tmp_path / "reviews.jsonl", rows=8)
-    assert call(monkeypatch, *(word.replace("{tmp}", str(tmp_path)) for word in arguments.split())) in (1, 2, 3)
-    error = capsys.readouterr().err
+    error = cli(*(word.replace("{tmp}", str(tmp_path)) for word in arguments.split()), code=None).err
     line = ERROR_LINE.fullmatch(error)
     assert line is not None, error
     assert line["code"] == code
@@ -250,7 +235,7 @@ def test_errors_do_not_contain_document_text(tmp_path: Path, cli: Cli) -> None:
 
 @pytest.mark.fault(6)
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
-def test_a_stopped_run_ends_within_ten_seconds_and_resumes(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_stopped_run_ends_within_ten_seconds_and_resumes(tmp_path: Path, number: signal.Signals, cli: Cli) -> None:
     path = write_run_file(tmp_path)
     path.write_text(path.read_text().replace("epochs = 1", "epochs = 20"))  # it must still search when it is stopped
     end = stop(["run", str(path)], number, lambda: (tmp_path / "run" / "search").exists())
@@ -259,7 +244,7 @@ def test_a_stopped_run_ends_within_ten_seconds_and_resumes(tmp_path: Path, numbe
     assert end.code == 128 + number
     assert "Traceback" not in end.said
     assert "run the same command again" in end.said
-    subprocess.run([*COMMAND, "run", str(path)], check=True)
+    cli("run", path)
 
 
 def test_help_shows_no_python_types(cli: Cli) -> None:
@@ -277,19 +262,10 @@ def test_help_shows_no_python_types(cli: Cli) -> None:
         "reproduce stda --data data --out s3://bucket/out",
     ],
 )
-def test_local_commands_reject_remote_uris(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str, cli: Cli
-) -> None:
+def test_local_commands_reject_uris(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str, cli: Cli) -> None:
     monkeypatch.chdir(tmp_path)
     assert "s3://bucket" in " ".join(cli(*command.split(), code=2).err.split())
     assert not list(tmp_path.iterdir())
-
-
-def test_a_connection_error_without_message_is_reported_by_its_type(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended, error_exits():
-        raise TimeoutError
-    assert ended.value.code == 1
-    assert capsys.readouterr().err == "sparseoco: TimeoutError. [io-error]\n"
 
 
 # ----------------------------------------------------------------------------------------------------------------------

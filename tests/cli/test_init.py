@@ -296,9 +296,7 @@ def test_one_class_and_ids_are_warned_of(tmp_path: Path, cli: Cli) -> None:
 @pytest.mark.parametrize(
     "labels", [["x", "y", "x,y"], ["x", "y, x"], ["x, y", "z"], [["x"], ["x", "y"]], [["x"], ["y"]]]
 )
-def test_the_classes_in_the_comment_are_those_that_are_learned(
-    tmp_path: Path, form: str, labels: list[Any], cli: Cli
-) -> None:
+def test_the_classes_in_the_comment_are_those_learned(tmp_path: Path, form: str, labels: list[Any], cli: Cli) -> None:
     if form == "csv":
         labels = [",".join(value) if isinstance(value, list) else value for value in labels]
     run, text, _ = propose(cli, write(tmp_path / f"a.{form}", records(label=lambda k: labels[k % len(labels)])))

@@ -34,33 +34,34 @@ HEAVY = {"dask", "distributed", "numba", "numpy", "pandas", "prefect", "pyarrow"
 
 @pytest.fixture(scope="module")
 def light(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
-    """Forks of a process that has only imported the command line."""
+    """Forks of a process that has only imported the command line, and what its help is printed with."""
     folder = tmp_path_factory.mktemp("light") / "folder"
     folder.mkdir()
-    with Forks(folder, imports=("sparseoco.cli",)) as forks:
+    with Forks(folder, imports=("sparseoco.cli", "typer.rich_utils")) as forks:
         yield forks
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code"),
+    ("arguments", "code", "said"),
     [
-        ("--help", 0),
-        ("--version", 0),
-        ("search --help", 0),
-        ("train --help", 0),
-        ("reproduce --help", 0),
-        ("serach", 2),
-        ("search", 2),
-        ("search STORE --out RUN --fold 3", 2),
-        ("search STORE --out RUN --algorithm cl-fobo", 2),
-        ("train STORE --out MODEL --algorithm cl-fobo", 2),
-        ("ingest text --out STORE --min-df few", 2),
-        ("run none.toml", 2),
+        ("--help", 0, ""),
+        ("--version", 0, ""),
+        ("search --help", 0, ""),
+        ("train --help", 0, ""),
+        ("reproduce --help", 0, ""),
+        ("serach", 2, "search"),
+        ("search", 2, ""),
+        ("search STORE --out RUN --fold 3", 2, "--folds"),
+        ("search STORE --out RUN --algorithm cl-fobo", 2, "cl-fobos"),
+        ("train STORE --out MODEL --algorithm cl-fobo", 2, "cl-fobos"),
+        ("ingest text --out STORE --min-df few", 2, "few"),
+        ("run none.toml", 2, "none.toml"),
     ],
 )
-def test_help_and_usage_errors_load_no_numerical_library(light: Forks, arguments: str, code: int) -> None:
+def test_help_and_usage_errors_load_no_numerical_library(light: Forks, arguments: str, code: int, said: str) -> None:
     end = light.run(arguments.split())
     assert end.code == code
+    assert said in end.err
     assert not end.loaded & HEAVY
 
 
@@ -234,20 +235,18 @@ def test_less_memory_than_the_libraries_need(limit_bytes: int, tmp_path: Path) -
     assert len(done.stderr.splitlines()) == 1
 
 
-@pytest.mark.fault(3)
-def test_a_library_that_hides_why_it_cannot_be_loaded(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit), error_exits():
-        try:
-            raise OSError("libllvmlite.so: failed to map segment from shared object")
-        except OSError:
-            raise OSError("Could not find/load shared object file 'libllvmlite.so'")  # noqa: B904 - as llvmlite
-    assert "[out-of-memory]" in capsys.readouterr().err
-
-
-@pytest.mark.fault(19)
-def test_too_few_threads(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit), error_exits():
-        raise RuntimeError("can't start new thread")
-    assert "[no-threads]" in capsys.readouterr().err
+@pytest.mark.fault(3, 19)
+def test_what_libraries_say_of_limits_and_connections(capsys: pytest.CaptureFixture[str]) -> None:
+    hidden = OSError("Could not find/load shared object file 'libllvmlite.so'")  # as llvmlite raises it
+    hidden.__context__ = OSError("libllvmlite.so: failed to map segment from shared object")
+    for error, said in (
+        (hidden, "[out-of-memory]\n"),
+        (RuntimeError("can't start new thread"), "[no-threads]\n"),
+        (TimeoutError(), "sparseoco: TimeoutError. [io-error]\n"),
+    ):
+        with pytest.raises(SystemExit) as ended, error_exits():
+            raise error
+        assert ended.value.code == 1
+        assert capsys.readouterr().err.endswith(said)
     with pytest.raises(RuntimeError), error_exits():
         raise RuntimeError("another")

@@ -192,9 +192,7 @@ def lines(path: Path) -> list[dict[str, object]]:
 
 
 @pytest.mark.fault(45)
-def test_a_run_is_logged_as_json_lines_without_document_text(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
-) -> None:
+def test_a_run_is_logged_without_document_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
     file = write_run_file(tmp_path)
     file.write_text(file.read_text() + '\n[log]\nfile = "run.jsonl"\n')
     monkeypatch.setattr("sparseoco.cli.console.FIRST_LINE", math.inf)  # of a run that takes long

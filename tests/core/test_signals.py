@@ -63,13 +63,14 @@ while True:
     assert not Path(f"/proc/{child}/cmdline").exists() or not Path(f"/proc/{child}/cmdline").read_bytes()
 
 
-def test_a_stop_that_a_callback_swallows_is_raised_again() -> None:
-    program = """
-import signal, sys, time
+RAISES = """
+import ctypes, signal, sys, time
 from sparseoco.core import signals as stopping
 stopping.install_handlers()
 for number in stopping.SIGNALS:
     signal.signal(number, stopping.raise_stopped)
+"""
+SWALLOWS = """
 class Swallows:
     def __del__(self):
         signal.raise_signal(signal.SIGTERM)
@@ -81,43 +82,36 @@ try:
 except stopping.Stopped as stopped:
     sys.exit(stopped.args[0])
 """
-    ended = run_program(program)
-    assert (ended.returncode, ended.stderr) == (signal.SIGTERM, "")
-
-
-def test_a_stop_whose_traceback_c_code_prints_is_raised_again() -> None:
-    program = """
-import ctypes, signal, sys, time
-from sparseoco.core import signals as stopping
-stopping.install_handlers()
-signal.signal(signal.SIGTERM, stopping.raise_stopped)
+PRINTS = """
 try:
     ctypes.pythonapi.PyRun_SimpleString(b"import signal; signal.raise_signal(signal.SIGTERM)")
     time.sleep(60)
 except stopping.Stopped as stopped:
     sys.exit(stopped.args[0])
 """
-    ended = run_program(program)
-    assert (ended.returncode, ended.stderr) == (signal.SIGTERM, "")
-
-
-def test_a_stop_in_a_function_that_numba_calls_is_raised_after_it() -> None:
-    program = """
-import signal, sys, time
-from sparseoco.core import signals as stopping
-stopping.install_handlers()
-signal.signal(signal.SIGTERM, stopping.raise_stopped)
+CALLS = """
 finished = []
 called = {"__name__": stopping.NO_EXCEPTIONS, "stop": lambda: signal.raise_signal(signal.SIGTERM), "finished": finished}
 exec("def unpickle(): stop(); finished.append(True)", called)
 try:
     called["unpickle"]()
     time.sleep(60)
-except stopping.Stopped:
-    print(finished)
+except stopping.Stopped as stopped:
+    sys.exit(stopped.args[0] if finished else 0)
 """
-    ended = run_program(program)
-    assert (ended.stdout, ended.stderr) == ("[True]\n", "")
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        pytest.param(SWALLOWS, id="swallowed by a callback"),
+        pytest.param(PRINTS, id="whose traceback C code prints"),
+        pytest.param(CALLS, id="in a function that numba calls, after it"),
+    ],
+)
+def test_a_stop_is_raised_again(program: str) -> None:
+    ended = run_program(RAISES + program)
+    assert (ended.returncode, ended.stderr) == (signal.SIGTERM, "")
 
 
 def test_a_stop_of_which_a_library_makes_another_exception_ends_the_command() -> None:

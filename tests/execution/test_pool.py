@@ -113,9 +113,7 @@ def test_a_sum_has_a_fixed_shape(pool: TaskPool) -> None:
     assert pool.result(pool.tree([pool.submit(list, value) for value in values])) == [0, 1, 2, 3, 4]
 
 
-def test_only_tasks_whose_workers_died_are_tried_again(
-    pool: TaskPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tasks_of_dead_workers_are_tried_again(pool: TaskPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "KilledWorker", LookupError)  # Dask's own does not survive being raised in a task
     calls = {
         "fine": (die_until, str(tmp_path / "fine"), 0),

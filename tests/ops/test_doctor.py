@@ -75,9 +75,7 @@ def test_missing_evaluation_text_hides_no_other_finding(file: Path) -> None:
     assert any("A process with 2 tasks" in message for message in messages(examine(file), "ok"))
 
 
-def test_an_unreachable_store_of_evaluation_text_hides_no_other_finding(
-    file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unreachable_store_of_test_text_hides_no_other_finding(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     refused = Mock(side_effect=StorageError("s3://there does not answer.", code="no-answer"))
     monkeypatch.setattr("sparseoco.ops.doctor._check_test_set", refused)
     assert messages(examine(file), "error") == ["s3://there does not answer."]

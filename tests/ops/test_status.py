@@ -59,9 +59,7 @@ def test_a_run_is_reported_step_by_step(run: Path) -> None:
     assert (found.locks, found.under_way, found.ended) == ([], False, False)
 
 
-def test_a_run_is_locked_while_any_of_its_files_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
-) -> None:
+def test_a_run_is_locked_while_its_files_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
     file, out, held = write_run_file(tmp_path), tmp_path / "run", {}
 
     def look(path: Path, *_: object, **__: object) -> None:

@@ -4,6 +4,7 @@ with Forks(folder) as forks:
     end = forks.run(["status", "run"])
 """
 
+import gc
 import importlib
 import json
 import os
@@ -87,6 +88,7 @@ def _serve(folder: str, out: str, err: str, loaded: str, warm: str, *imports: st
         importlib.import_module(module)
     if warm:
         _call(warm)
+    gc.freeze()  # as the command does
     for line in sys.stdin:
         seconds, command, env = json.loads(line)
         child = os.fork()
