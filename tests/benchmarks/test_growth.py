@@ -26,7 +26,7 @@ from sparseoco.store.shards import Store
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
 from sparseoco.training.models import write_model
-from tests.benchmarks.support import ROOT, cluster, counters, exponent, install
+from tests.benchmarks.support import ROOT, cluster, counters, exponent, install, python
 
 # ----------------------------------------------------------------------------------------------------------------------
 # How the cost of an ingest grows with the corpus: opens, requests, and what passes through the client.
@@ -165,9 +165,7 @@ def test_memory_of_the_client(tmp_path: Path, grows: str) -> None:
                 f"TextOptions(format='lines'), client=client, shard_bytes={max(1 << 20, path.stat().st_size // 8)})\n"
                 "print(counters()['peak'])\n"
             )
-            command = [sys.executable, "-W", "ignore", "-c", script]
-            run = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
-            peaks.append(int(run.stdout))
+            peaks.append(int(python(ROOT, "-W", "ignore", "-c", script)))
     print(f"client, per 10^6 {grows}: {(peaks[1] - peaks[0]) / (sizes[1] - sizes[0]):.2f} MB")
 
 
