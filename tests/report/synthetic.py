@@ -37,15 +37,7 @@ def grid(per_algorithm: int) -> list[tuple[str, dict]]:
 
 
 def write_run(
-    folder: Path,
-    classes=TWO,
-    per_algorithm=1,
-    folds=5,
-    epochs=3,
-    broken=0,
-    words=WORDS,
-    name="reviews",
-    evaluated=False,
+    folder: Path, classes=TWO, per_algorithm=1, folds=5, epochs=3, broken=0, words=WORDS, name="reviews", tested=False
 ) -> Path:
     """Write run.json, search/* and model/*; equal arguments give equal files."""
     random, configurations = np.random.default_rng(7), grid(per_algorithm)
@@ -87,7 +79,7 @@ def write_run(
     search = {"loss": "logistic", "folds": folds, "epochs": epochs}
     run = {"name": name, "seed": 1, "version": "0.1.0", "search": search, "corpus": corpus}
     commit_json(folder / "run.json", run)
-    if evaluated:
+    if tested:
         _write_evaluation(folder, classes)
     if fine:
         error, number, nonzeros = min(fine)

@@ -194,7 +194,7 @@ def test_held_out_metrics_are_those_at_the_threshold_of_the_model(several: bool)
 
 
 def test_the_page_has_metrics_at_the_threshold_chosen_by_default(tmp_path: Path) -> None:
-    run = write_run(tmp_path, classes=TWO, evaluated=True)
+    run = write_run(tmp_path, classes=TWO, tested=True)
     write_predictions(run, TWO, rows=300)
     before = " ".join(write_report(run).read_text().split())
     model = read_json(run / "model/model.json")

@@ -115,7 +115,7 @@ def test_text_from_data_is_only_ever_text(tmp_path):
         ({"folds": 1, "epochs": 1}, "progressive validation error"),
         ({"words": []}, "No feature has a positive weight for this class"),
         ({"broken": len(ALGORITHMS)}, "No model was trained"),
-        ({"evaluated": True, "classes": TEN}, "10 classes: test error 12.3 %, held-out error"),
+        ({"tested": True, "classes": TEN}, "10 classes: test error 12.3 %, held-out error"),
         ({"classes": (("only", 10),)}, "1 class"),
     ],
 )
@@ -374,7 +374,7 @@ def _message(read: Callable[[], Any]) -> str | None:
 
 @pytest.mark.fault(57)
 def test_files_of_a_run(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", evaluated=True)
+    run = write_run(tmp_path / "run", tested=True)
     for name in ("run.json", "search/best.json", "evaluation.json"):
         check_shapes(run / name, lambda: read_results(run))
     (run / "model" / "model.json").unlink()
