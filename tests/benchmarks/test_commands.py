@@ -78,8 +78,10 @@ print(json.dumps([seconds, (psutil.Process().memory_info().rss - memory) / 1e6, 
 def test_opening(tmp_path: Path) -> None:
     small, large = Store.open(make_store(tmp_path / "small")), tmp_path / "large"
     random = np.random.default_rng(0)
+    digests = [digest.tobytes().hex() for digest in random.integers(0, 256, (SHARDS, 32), np.uint8)]
     columns = {
-        "sha256": pa.array([digest.tobytes() for digest in random.integers(0, 256, (SHARDS, 32), np.uint8)]),
+        "file": [f"shard-{digest}.parquet" for digest in digests],
+        "sha256": digests,
         "bytes": random.integers(1 << 20, 1 << 22, SHARDS),
         "rows": random.integers(1, 9000, SHARDS),
         "nonzeros": random.integers(1, 900_000, SHARDS),
@@ -87,7 +89,6 @@ def test_opening(tmp_path: Path) -> None:
         "source": np.arange(SHARDS) // 100,
         "labels": pa.nulls(SHARDS, pa.int64()),
     }
-    columns["sha256"] = columns["sha256"].cast(pa.binary(32))
     shards = ShardTable(pa.table(columns, schema=ShardTable.schema))
     commit_manifest(large, small.manifest.model_copy(update=add_entries(large, None, shards)))
     found = [json.loads(python(tmp_path, "-c", PROGRAM, small.folder, large)) for _ in range(3)]
