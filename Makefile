@@ -15,6 +15,8 @@ demo: .venv/installed
 	$(BIN)/sparseoco demo
 
 test: export PYTEST_DEBUG_TEMPROOT = $(MEMORY)
+# Tests start many processes, which would compile every module they import.
+test: export PYTHONDONTWRITEBYTECODE =
 test: .venv/installed-test lint
 	NUMBA_DISABLE_JIT=1 $(PYTEST) -n logical -m "formulas and not slow" $(FORMULAS)
 	$(PYTEST) -n $(WITH_WAITS)

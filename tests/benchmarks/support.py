@@ -1,5 +1,7 @@
-"""What benchmarks share: clocks, a matrix to time on, counters of opens and requests, clusters of processes."""
+"""What benchmarks share: clocks, processes, a matrix to time on, counters of opens and requests, clusters."""
 
+import os
+import subprocess
 import sys
 import time
 from collections import Counter
@@ -17,23 +19,41 @@ from distributed import Client
 
 from tests.search.by_hand import cluster_by_hand
 
+ROOT = Path(__file__).parents[2]
 
-def least(work: Callable[[], object], *, turns: int = 3, clock: Callable[[], float] = time.perf_counter) -> float:
-    """The least seconds of some calls."""
-    seconds = []
-    for _ in range(turns):
-        started = clock()
-        work()
-        seconds.append(clock() - started)
-    return min(seconds)
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Clocks, and processes to time.
 
 
 def in_turns(
-    works: dict[str, Callable[[], object]], *, turns: int = 3, clock: Callable[[], float] = time.perf_counter
-) -> dict[str, float]:
+    works: dict[Any, Callable[[], object]], *, turns: int = 3, clock: Callable[[], float] = time.perf_counter
+) -> dict[Any, float]:
     """The least seconds of each work; they take turns, so that a busy machine is busy for all."""
-    rounds = [{name: least(work, turns=1, clock=clock) for name, work in works.items()} for _ in range(turns)]
-    return {name: min(seconds[name] for seconds in rounds) for name in works}
+    seconds: dict[Any, list[float]] = {name: [] for name in works}
+    for name, work in turns * list(works.items()):
+        started = clock()
+        work()
+        seconds[name].append(clock() - started)
+    return {name: min(own) for name, own in seconds.items()}
+
+
+def least(work: Callable[[], object], **options: Any) -> float:
+    """The least seconds of some calls of one work, with the options of `in_turns`."""
+    return in_turns({"": work}, **options)[""]
+
+
+def children_seconds() -> float:
+    """A clock: user and system time of the processes that have ended."""
+    now = os.times()
+    return now.children_user + now.children_system
+
+
+def python(folder: Path, *arguments: Any, given: str = "", check: bool = True) -> str:
+    """What a Python process prints."""
+    command = [sys.executable, *map(str, arguments)]
+    run = subprocess.run(command, cwd=folder, input=given, capture_output=True, text=True, check=check)
+    return run.stdout
 
 
 def exponent(sizes: list[int], costs: list[float]) -> float:
@@ -106,7 +126,6 @@ def _counted(function: Callable[..., Any], name: str) -> Callable[..., Any]:
 
 
 SECONDS = 120  # to start
-ROOT = Path(__file__).parents[2]
 
 
 @contextmanager

@@ -1,10 +1,7 @@
 """Errors of the default run against the best pipelines."""
 
-import gzip
 import json
 import math
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -24,7 +21,8 @@ from sklearn.svm import LinearSVC
 from sparseoco import read_metrics
 from sparseoco.search.selection import candidates
 from sparseoco.training.models import find_model
-from tests.benchmarks.corpora import corpus
+from tests.benchmarks.corpora import Record, records
+from tests.benchmarks.support import python
 
 # ----------------------------------------------------------------------------------------------------------------------
 # The default run beside pipelines of scikit-learn, on the training and test text of real corpora.
@@ -34,9 +32,6 @@ from tests.benchmarks.corpora import corpus
 # err more than the best of the others by more than one standard error, and no l1 model of scikit-learn may have both a
 # smaller error and fewer weights than every model of our front. Of documents with several topics, the default run is
 # compared by the mean F1 of the topics.
-
-
-Record = dict[str, Any]
 
 
 class Task(NamedTuple):
@@ -57,11 +52,6 @@ class Result(NamedTuple):
     """NaN for a model without probabilities."""
     seconds: float
     nonzeros: int
-
-
-def records(name: str) -> Iterator[Record]:
-    with gzip.open(corpus(name), "rt", encoding="utf-8") as lines:
-        yield from map(json.loads, lines)
 
 
 def split_task(name: str) -> Task:
@@ -159,8 +149,7 @@ def write_texts(task: Task, folder: Path) -> None:
 
 def command(folder: Path, *arguments: Any) -> str:
     """What a command of ours prints."""
-    python = [sys.executable, "-m", "sparseoco", *map(str, arguments)]
-    return subprocess.run(python, cwd=folder, check=True, capture_output=True, text=True).stdout
+    return python(folder, "-m", "sparseoco", *arguments)
 
 
 def predicted(

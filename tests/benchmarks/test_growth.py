@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -26,7 +26,7 @@ from sparseoco.store.shards import Store
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
 from sparseoco.training.models import write_model
-from tests.benchmarks.support import ROOT, cluster, counters, exponent, install
+from tests.benchmarks.support import ROOT, cluster, counters, exponent, install, python
 
 # ----------------------------------------------------------------------------------------------------------------------
 # How the cost of an ingest grows with the corpus: opens, requests, and what passes through the client.
@@ -165,9 +165,7 @@ def test_memory_of_the_client(tmp_path: Path, grows: str) -> None:
                 f"TextOptions(format='lines'), client=client, shard_bytes={max(1 << 20, path.stat().st_size // 8)})\n"
                 "print(counters()['peak'])\n"
             )
-            command = [sys.executable, "-W", "ignore", "-c", script]
-            run = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
-            peaks.append(int(run.stdout))
+            peaks.append(int(python(ROOT, "-W", "ignore", "-c", script)))
     print(f"client, per 10^6 {grows}: {(peaks[1] - peaks[0]) / (sizes[1] - sizes[0]):.2f} MB")
 
 
@@ -196,49 +194,45 @@ CLUSTER = ("--workers", str(EACH), "--memory", LIMIT)
 SAMPLE_SECONDS = 0.25
 
 
-class Peaks:
-    """Peak resident and proportional memory, in bytes, of the processes of a command, by process."""
+class Peaks(NamedTuple):
+    """Peak resident and proportional memory, in bytes, of a process, and its command."""
 
-    def __init__(self, root: int) -> None:
-        self.root = psutil.Process(root)
-        self.resident: dict[int, int] = {}
-        self.proportional: dict[int, int] = {}
-        self.commands: dict[int, str] = {}
-
-    def sample(self) -> None:
-        for process in (self.root, *self.root.children(recursive=True)):
-            with suppress(psutil.Error):  # it has ended
-                pid, sizes = process.pid, process.memory_full_info()
-                self.commands[pid] = " ".join(process.cmdline())
-                self.resident[pid] = max(self.resident.get(pid, 0), sizes.rss)
-                self.proportional[pid] = max(self.proportional.get(pid, 0), sizes.pss)
+    resident: int = 0
+    proportional: int = 0
+    command: str = ""
 
     @property
-    def workers(self) -> list[int]:
-        """Worker processes, those that were killed and started again counted each time."""
-        return [pid for pid, command in self.commands.items() if "spawn_main" in command]
+    def works(self) -> bool:
+        """Whether it is a worker; those that were killed and started again are counted each time."""
+        return "spawn_main" in self.command
+
+    def sampled(self, process: psutil.Process) -> "Peaks":
+        """These, and what the process holds now."""
+        sizes = process.memory_full_info()
+        largest = max(self.resident, sizes.rss), max(self.proportional, sizes.pss)
+        return Peaks(*largest, " ".join(process.cmdline()))
 
 
-def run(step: str, *arguments: str | Path) -> Peaks:
+def run(step: str, *arguments: str | Path) -> list[Peaks]:
     """Run a command of sparseoco to its end; print and give the memory of its processes."""
     started = time.monotonic()
     command = [sys.executable, "-c", "from sparseoco.cli import main; main()", step, *map(str, arguments)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    peaks = Peaks(process.pid)
+    root, peaks = psutil.Process(process.pid), defaultdict[int, Peaks](Peaks)
     while process.poll() is None:
-        peaks.sample()
+        for each in (root, *root.children(recursive=True)):
+            with suppress(psutil.Error):  # it has ended
+                peaks[each.pid] = peaks[each.pid].sampled(each)
         time.sleep(SAMPLE_SECONDS)
     seconds = time.monotonic() - started
     assert process.returncode == 0
-    client = peaks.resident[process.pid] / 1e9
-    workers = ", ".join(
-        f"{peaks.resident[pid] / 1e9:.2f} GB ({peaks.proportional[pid] / 1e9:.2f} GB)" for pid in peaks.workers
-    )
+    client, workers = peaks[process.pid], [own for own in peaks.values() if own.works]
     print(
-        f"{step:9} {seconds:7.0f} s {parse_bytes(SIZE) / seconds / 1e6:7.1f} MB/s   client {client:.2f} GB"
-        + (f"   workers, resident (proportional) {workers}" if workers else "")
+        f"{step:9} {seconds:7.0f} s {parse_bytes(SIZE) / seconds / 1e6:7.1f} MB/s   "
+        f"client {client.resident / 1e9:.2f} GB   workers, resident (proportional) "
+        + ", ".join(f"{own.resident / 1e9:.2f} GB ({own.proportional / 1e9:.2f} GB)" for own in workers)
     )
-    return peaks
+    return [*peaks.values()]
 
 
 def test_every_worker_stays_below_its_limit(tmp_path: Path) -> None:
@@ -246,14 +240,12 @@ def test_every_worker_stays_below_its_limit(tmp_path: Path) -> None:
     text, store = tmp_path / "made" / "text", tmp_path / "store"
     grid = ("--folds", "1", "--algorithm", "cl-fobos", "--grid", "lam=1e-6,1e-5,1e-4", "--grid", "eta0=0.1,0.3,1")
     print(f"\n{SIZE} of text, workers of {LIMIT}, load {os.getloadavg()[0]:.1f}")
-    commands: list[tuple[str | Path, ...]] = [
-        ("generate", tmp_path / "made", "--bytes", SIZE),
-        ("ingest", text, "--out", store, *CLUSTER),
-        ("train", store, "--out", tmp_path / "model", *CLUSTER),
-        ("search", store, "--out", tmp_path / "run", *grid, *CLUSTER),
-    ]
-    for step, *arguments in commands:
-        peaks = run(str(step), *arguments)
-        assert max(peaks.resident.values()) < parse_bytes(LIMIT)
-        clusters = {"generate": 0, "ingest": 1, "train": 1, "search": 2}[str(step)]  # a search trains its best
-        assert len(peaks.workers) == clusters * EACH
+    for clusters, step, *arguments in (
+        (0, "generate", tmp_path / "made", "--bytes", SIZE),
+        (1, "ingest", text, "--out", store, *CLUSTER),
+        (1, "train", store, "--out", tmp_path / "model", *CLUSTER),
+        (2, "search", store, "--out", tmp_path / "run", *grid, *CLUSTER),  # it trains its best
+    ):
+        peaks = run(step, *arguments)
+        assert max(own.resident for own in peaks) < parse_bytes(LIMIT)
+        assert sum(own.works for own in peaks) == clusters * EACH

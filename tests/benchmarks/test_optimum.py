@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.base import clone
 from sklearn.feature_extraction.text import TfidfTransformer
 from sklearn.linear_model import LogisticRegression, SGDClassifier
 
@@ -121,24 +122,10 @@ def test_gap_to_the_optimum(sorted_imdb: Matrix) -> None:
     for name in ("serial, corrected", "dealt, 4 parts", "dealt, 8 parts"):
         fit = fit_epochs(X[shuffled], y[shuffled], grid=[{"alpha": ALPHA, **WAYS[name]}], epochs=EPOCHS[-1])
         print_row(f"caos-erm {name}, R = 1.0, shuffled", [fit.objective[epoch - 1, 0] for epoch in EPOCHS])
-    for eta0 in (0.03, 0.1, 0.3, 1.0):
-        peers = [
-            SGDClassifier(
-                loss="log_loss",
-                penalty="l1",
-                alpha=ALPHA / len(y),
-                fit_intercept=False,
-                learning_rate="invscaling",
-                eta0=eta0,
-                max_iter=epochs,
-                tol=None,
-                random_state=0,
-            )
-            for epochs in EPOCHS
-        ]
-        print_row(f"scikit-learn SGD, eta0 = {eta0}", [objective(peer.fit(X, y).coef_[0]) for peer in peers])
-    sagas = [
-        LogisticRegression(l1_ratio=1.0, C=1 / ALPHA, solver="saga", fit_intercept=False, max_iter=epochs, tol=0.0)
-        for epochs in EPOCHS
-    ]
-    print_row("scikit-learn SAGA", [objective(peer.fit(X, y).coef_[0]) for peer in sagas])
+    sgd = SGDClassifier(loss="log_loss", penalty="l1", alpha=ALPHA / len(y), fit_intercept=False, tol=None)
+    sgd.set_params(learning_rate="invscaling", random_state=0)
+    saga = LogisticRegression(l1_ratio=1.0, C=1 / ALPHA, solver="saga", fit_intercept=False, tol=0.0)
+    peers = {f"SGD, eta0 = {eta0}": clone(sgd).set_params(eta0=eta0) for eta0 in (0.03, 0.1, 0.3, 1.0)}
+    for name, peer in {**peers, "SAGA": saga}.items():
+        fits = (peer.set_params(max_iter=epochs).fit(X, y) for epochs in EPOCHS)
+        print_row(f"scikit-learn {name}", [objective(fit.coef_[0]) for fit in fits])

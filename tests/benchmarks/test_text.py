@@ -18,9 +18,9 @@ from sparseoco.pipeline.evaluation import document_batches
 from sparseoco.pipeline.steps import ingest_texts
 from sparseoco.store.manifest import Manifest
 from sparseoco.text.options import SHARD_BYTES, TextOptions
-from tests.benchmarks.corpora import corpus
+from tests.benchmarks.corpora import corpus, records
 from tests.benchmarks.support import counters, least
-from tests.benchmarks.test_accuracy import Task, command, records, split_task, write_texts
+from tests.benchmarks.test_accuracy import Task, command, split_task, write_texts
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Raw text to committed shards against CountVectorizer on the same raw file, in the same run.

@@ -53,7 +53,6 @@ def test_errors_survive_pickling(error: SparseocoError) -> None:
 
 PACKAGE = Path(sparseoco.__file__).parent
 PATHS = {*PACKAGE.rglob("*.py"), *(PACKAGE / "flows").glob("*.py")}  # flows may be a link, which rglob does not follow
-TREES = {str(path.relative_to(PACKAGE)): ast.parse(path.read_text()) for path in sorted(PATHS)}
 KINDS = {kind.__name__: kind for kind in (SparseocoError, InputError, StorageError)}
 KEBAB_CASE = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 TWO_EXIT_STATUSES = {
@@ -75,10 +74,16 @@ class Construction(NamedTuple):
     code: ast.expr | None
 
 
+@cache
+def trees() -> dict[str, ast.Module]:
+    """The modules of the package, by path."""
+    return {str(path.relative_to(PACKAGE)): ast.parse(path.read_text()) for path in sorted(PATHS)}
+
+
 def kinds() -> dict[str, type[SparseocoError]]:
     """Names of our error classes, and the nearest of the three with an exit status of its own that they derive from."""
     found = dict(KINDS)
-    classes = [node for tree in TREES.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    classes = [node for tree in trees().values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
     while new := {
         node.name: found[base.id]
         for node in classes
@@ -93,7 +98,7 @@ def defaults() -> set[str]:
     """Names of the classes that have a default code of their own."""
     return {
         node.name
-        for path, tree in TREES.items()
+        for path, tree in trees().items()
         for node in ast.walk(tree)
         if isinstance(node, ast.ClassDef) and path != "core/errors.py"
         for method in node.body
@@ -108,7 +113,7 @@ def constructions() -> list[Construction]:
     known, optional = kinds(), defaults()
     return [
         Construction(f"{path}:{node.lineno}", known[node.func.id], codes[0] if codes else None)
-        for path, tree in TREES.items()
+        for path, tree in trees().items()
         for node in ast.walk(tree)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in known
         for codes in [[keyword.value for keyword in node.keywords if keyword.arg == "code"]]

@@ -76,11 +76,7 @@ PAIR = Pair([0.1, 0.12, 0.11], [0.3, 0.33, 0.31], "a − b", percent=True, overl
     ("claim", "values", "evidence"),
     [
         ({}, [PAIR, None], (PAIR.less(), None)),
-        (
-            {"test": "equal", "margin": 0.5},
-            [PAIR],
-            (PAIR._replace(unit=1.0).equal(1.0),),
-        ),
+        ({"test": "equal", "margin": 0.5}, [PAIR], (PAIR._replace(unit=1.0).equal(1.0),)),
         ({"test": "exact"}, [True, False, None], (True, False, None)),
         ({"test": "at_least", "needed": 2}, [[PAIR, PAIR]], (claims.at_least(2, PAIR.less(), PAIR.less()),)),
     ],

@@ -16,24 +16,6 @@ from sparseoco.papers.claims import IN_PART, NO, UNDECIDED, YES, Finding, Pair, 
 from sparseoco.papers.rows import Row, column, select
 from sparseoco.papers.truncation import runs
 from sparseoco.papers.truncation.experiment import MEAN, truncation_claims, with_mean
-from sparseoco.papers.truncation.runs import (
-    OTHER_GAMMAS,
-    RDA,
-    RULES,
-    SG_L1_CUMULATIVE,
-    SGFT_CUMULATIVE,
-    SGFT_TABLES,
-    STDA_INF,
-    STDA_TABLES,
-    PrintedTable,
-    Trial,
-    TunedMethod,
-    error_at,
-    held_out_folds,
-    learn,
-    published_protocol,
-    training_cells,
-)
 from sparseoco.pipeline.steps import search
 from tests.papers.small import EACH, load, rows_of, write_lines
 from tests.support.errors import raises_code
@@ -43,8 +25,8 @@ FOLDS = 10
 ROWS = 120
 
 
-def _method(experiment: str, name: str, passes: int, classes: int = 2) -> TunedMethod:
-    (own,) = (each for each in published_protocol(experiment, passes).for_classes(classes) if each.name == name)
+def _method(experiment: str, name: str, passes: int, classes: int = 2) -> runs.TunedMethod:
+    (own,) = (each for each in runs.published_protocol(experiment, passes).for_classes(classes) if each.name == name)
     return own
 
 
@@ -69,31 +51,31 @@ def test_sets_of_newsgroups_have_no_stop_words_rare_words_or_encoded_files(data:
 def test_held_out_rows_are_not_learned_and_columns_are_independent(data: Path, tmp_path: Path) -> None:
     made = load(data, "books", tmp_path)
     assert set(made.terms) == {f"word_{k}" for k in range(40)}
-    trial = Trial("books", made, _method("stda", "STDA p = ∞", 2))
+    trial = runs.Trial("books", made, _method("stda", "STDA p = ∞", 2))
     own = trial.fold_rows(4)
-    learner = learn(trial, [{"p": "inf", "lam": 1e-3}], (4,))
+    learner = runs.learn(trial, [{"p": "inf", "lam": 1e-3}], (4,))
     assert learner.progress.rows == 2 * (ROWS - len(own))
     changed = made.rows.copy()
     for row in own:
         changed.data[changed.indptr[row] : changed.indptr[row + 1]] = 7.0
     other = trial._replace(documents=made._replace(rows=changed))
     lams = [{"p": "inf", "lam": lam} for lam in (1e-4, 1e-3)]
-    assert learn(other, lams, (4,)).weights()[:, 1].tobytes() == learner.weights()[:, 0].tobytes()
+    assert runs.learn(other, lams, (4,)).weights()[:, 1].tobytes() == learner.weights()[:, 0].tobytes()
 
 
 def test_methods_are_those_of_the_tables_with_twelve_lambdas_three_per_decade() -> None:
     for name, tables, unprinted in (
-        ("stda", STDA_TABLES, OTHER_GAMMAS),
-        ("sgft", SGFT_TABLES, (SGFT_CUMULATIVE, SG_L1_CUMULATIVE)),
+        ("stda", runs.STDA_TABLES, runs.OTHER_GAMMAS),
+        ("sgft", runs.SGFT_TABLES, (runs.SGFT_CUMULATIVE, runs.SG_L1_CUMULATIVE)),
     ):
-        protocol = published_protocol(name)
+        protocol = runs.published_protocol(name)
         wanted = {method for table in tables for method in table.methods} | set(unprinted)
         assert set(protocol.methods) == wanted
         for method in protocol.for_classes(2):
             assert (method.search.loss, method.search.folds, method.search.epochs) == ("hinge", 10, 20)
             first = method.strengths[0]
             assert method.strengths == pytest.approx([first * 10 ** (k / 3) for k in range(12)], rel=5e-3)
-    (rda,) = (method for method in published_protocol("sgft").for_classes(20) if method.name == "RDA")
+    (rda,) = (method for method in runs.published_protocol("sgft").for_classes(20) if method.name == "RDA")
     assert rda.search.loss == "multiclass_hinge"
 
 
@@ -108,12 +90,12 @@ def test_a_search_gives_the_errors_and_weights_of_the_cells_that_hold_out_one_fo
     rows = [row for row in pq.read_table(folder / "metrics.parquet").to_pylist() if row["epoch"] == 3]
     found = {(row["fold"], row["configuration"]): row for row in rows}
     assert len(found) == 10 * 12
-    trial = Trial("books", documents, method)
-    learner = learn(trial, method.configurations, (4,))
+    trial = runs.Trial("books", documents, method)
+    learner = runs.learn(trial, method.configurations, (4,))
     own = documents.rows[trial.fold_rows(4)]
     losses, _ = learner.evaluate(own.indptr, own.indices, own.data, documents.labels[trial.fold_rows(4)])
     assert [found[4, k]["held_out_loss"] for k in range(12)] == (losses / own.shape[0]).tolist()
-    for held, cell in zip(held_out_folds(10), training_cells(trial), strict=True):
+    for held, cell in zip(runs.held_out_folds(10), runs.training_cells(trial), strict=True):
         if len(held) == 1:
             part = cell.run()
             for k in range(12):
@@ -127,8 +109,10 @@ def test_a_search_gives_the_errors_and_weights_of_the_cells_that_hold_out_one_fo
 def test_lambda_is_tuned_by_weights_trained_without_both_folds(data: Path, out: Path, tmp_path: Path) -> None:
     made = load(data, "books", tmp_path)
     method = _method("stda", "RDA", 1)
-    trial = Trial("books", made, method)
-    found = {held: cell.run() for held, cell in zip(held_out_folds(FOLDS), training_cells(trial), strict=True)}
+    trial = runs.Trial("books", made, method)
+    found = {
+        held: cell.run() for held, cell in zip(runs.held_out_folds(FOLDS), runs.training_cells(trial), strict=True)
+    }
     for row in rows_of(out, "folds", set="books", method="RDA", rule=runs.LEAST):
         fold = row["fold"]
         left, right = found[(fold - 1) % FOLDS, fold], found[fold, (fold + 1) % FOLDS]
@@ -154,9 +138,9 @@ def test_lambda_of_2011_is_that_of_the_least_mean_error_of_the_ten_folds(out: Pa
 
 def test_norms_and_occurrences_are_those_of_the_state_and_the_weights(data: Path, tmp_path: Path) -> None:
     made = load(data, "books", tmp_path)
-    trial = Trial("books", made, _method("stda", "STDA p = 2", 1), counted=True)
-    part = training_cells(trial)[3].run()
-    learner = learn(trial, trial.method.configurations, (3,))
+    trial = runs.Trial("books", made, _method("stda", "STDA p = 2", 1), counted=True)
+    part = runs.training_cells(trial)[3].run()
+    learner = runs.learn(trial, trial.method.configurations, (3,))
     counts = np.asarray(made.rows[trial.learned((3,))].sum(axis=0)).ravel()
     for k, norm in enumerate(part["norms"]):
         values = learner.thresholds_of(k)
@@ -172,8 +156,8 @@ def test_norms_and_occurrences_are_those_of_the_state_and_the_weights(data: Path
 @pytest.mark.slow
 def test_tables_have_every_printed_result_of_the_available_sets(out: Path) -> None:
     results, folds = rows_of(out, "results"), rows_of(out, "folds")
-    for rule in RULES:
-        for table in STDA_TABLES:
+    for rule in runs.RULES:
+        for table in runs.STDA_TABLES:
             for of in ("books", "sb-2-1"):
                 for method, printed in table.results[of].items():
                     keys = {"set": of, "method": method, "rule": rule}
@@ -196,7 +180,7 @@ def test_claims_are_tested_on_the_mean_of_the_sets_as_well(out: Path) -> None:
     assert own.difference[MEAN] == pytest.approx((own.difference["books"] + own.difference[1:3].mean()) / 2)
     assert own.pairs[MEAN] == 3 * FOLDS
     alone, together = (column(rows_of(out, "claims", where=where), "claim") for where in ("books", MEAN))
-    exact = {"r never attains V = 10⁸.", f"The error of {STDA_INF} is as printed, to within a tenth of it."}
+    exact = {"r never attains V = 10⁸.", f"The error of {runs.STDA_INF} is as printed, to within a tenth of it."}
     assert exact <= set(alone) - set(together)
 
 
@@ -217,8 +201,11 @@ def test_a_corpus_in_two_forms_counts_once_in_the_mean_of_the_sets() -> None:
 
 
 def test_precision_of_2011_is_converted_to_error() -> None:
-    assert SGFT_TABLES[0].results["sb-8-1"]["SGFT p = 3"] == (6.22 / 100, 70.23 / 100, 2.44 / 100)
-    assert sum(len(row) for table in (*STDA_TABLES, *SGFT_TABLES) for row in table.results.values()) == 6 * 10 + 7 * 7
+    assert runs.SGFT_TABLES[0].results["sb-8-1"]["SGFT p = 3"] == (6.22 / 100, 70.23 / 100, 2.44 / 100)
+    assert (
+        sum(len(row) for table in (*runs.STDA_TABLES, *runs.SGFT_TABLES) for row in table.results.values())
+        == 6 * 10 + 7 * 7
+    )
 
 
 @pytest.mark.slow
@@ -236,8 +223,8 @@ def test_features_selected_by_one_method_are_not_by_the_other(out: Path) -> None
 
 def test_error_at_a_sparsity_is_interpolated() -> None:
     path = [{"sparsity": s, "error": e} for s, e in ((0.1, 0.2), (0.5, 0.1), (0.9, 0.3))]
-    assert error_at(path, 0.7) == pytest.approx(0.2)
-    assert error_at(path, 0.95) is None
+    assert runs.error_at(path, 0.7) == pytest.approx(0.2)
+    assert runs.error_at(path, 0.95) is None
 
 
 def test_topics_of_reuters_are_separated_by_the_joint_hinge(tmp_path: Path) -> None:
@@ -252,11 +239,11 @@ def test_topics_of_reuters_are_separated_by_the_joint_hinge(tmp_path: Path) -> N
     assert made.classes == ("earn", "acq", "crude")  # the larger first
     assert np.bincount(made.labels.astype(int)).tolist() == [50, 40, 30]
     assert set(made.terms) == {"the", "of", "today", *topics.values()}
-    trial = Trial("reut20", made, _method("sgft", "RDA", 2, len(made.classes)))
-    part = training_cells(trial)[0].run()
+    trial = runs.Trial("reut20", made, _method("sgft", "RDA", 2, len(made.classes)))
+    part = runs.training_cells(trial)[0].run()
     assert part["errors"][0][0] == 0
     assert trial.weights == 3 * len(made.terms)
-    line = runs.path_rows(trial, [part] * len(held_out_folds(FOLDS)))
+    line = runs.path_rows(trial, [part] * len(runs.held_out_folds(FOLDS)))
     assert line[0]["error"] == 0
     assert 0 <= line[0]["sparsity"] < line[-1]["sparsity"] <= 1
 
@@ -273,7 +260,7 @@ WORDS = {"y": YES, "p": IN_PART, "n": NO, "?": UNDECIDED}
 BOTH = (0, 1)
 
 
-def printed_records(tables: Sequence[PrintedTable], V: float, copies: dict[str, str]) -> dict[str, list[Row]]:
+def printed_records(tables: Sequence[runs.PrintedTable], V: float, copies: dict[str, str]) -> dict[str, list[Row]]:
     """Two equal folds of every printed result; `copies` are methods that are not printed, with results of others.
 
     Paths have the printed error at sparsities of 0.7 and 0.9, but STDA p = 1 loses 0.2 there; norms are below V.
@@ -327,10 +314,12 @@ def assert_verdicts(rows: Sequence[Row], expected: dict[str, str]) -> None:
 @pytest.fixture
 def stda() -> dict[str, list[Row]]:
     """With STDA's line in Figure 2 below RDA's in two parts of three, and above it in electronics."""
-    records = printed_records(STDA_TABLES, STDA_V, dict.fromkeys(OTHER_GAMMAS, STDA_INF))
+    records = printed_records(runs.STDA_TABLES, STDA_V, dict.fromkeys(runs.OTHER_GAMMAS, runs.STDA_INF))
     for row in records["sets"]:
         lines = [(1, 2, 4), (3, 5, 4)]
-        for method, counts in zip((STDA_INF, RDA), lines[:: -1 if row["set"] == "electronics" else 1], strict=True):
+        for method, counts in zip(
+            (runs.STDA_INF, runs.RDA), lines[:: -1 if row["set"] == "electronics" else 1], strict=True
+        ):
             records["frequencies"] += [
                 {"set": row["set"], "method": method, "fold": fold, "selected": 3, "share": k, "count": count}
                 for fold in BOTH
@@ -346,7 +335,7 @@ def places(records: dict[str, list[Row]], words: str) -> dict[str, str]:
 
 
 def test_a_claim_is_of_the_sets_that_ran_its_methods(stda: dict[str, list[Row]]) -> None:
-    stda["folds"] = [row for row in stda["folds"] if row["set"] != "dvd" or row["method"] not in OTHER_GAMMAS]
+    stda["folds"] = [row for row in stda["folds"] if row["set"] != "dvd" or row["method"] not in runs.OTHER_GAMMAS]
     assert list(places(stda, "γ = 1/10")) == ["books", "electronics", "kitchen", "ob-2-1", "sb-2-1", MEAN]
     assert "dvd" in places(stda, "has a lower error than FOBOS")
 
@@ -374,7 +363,7 @@ def test_stda_by_its_own_tables(stda: dict[str, list[Row]]) -> None:
 
 def test_sgft_by_its_own_tables() -> None:
     """books, dvd, ob-2-1, sb-2-1, ob-8-1, sb-8-1, reut20 and the mean."""
-    records = printed_records(SGFT_TABLES, SGFT_V, {SGFT_CUMULATIVE: SGFT_2})
+    records = printed_records(runs.SGFT_TABLES, SGFT_V, {runs.SGFT_CUMULATIVE: SGFT_2})
     assert_verdicts(
         judge(truncation_claims("sgft", records, RULE))["claims"],
         {
@@ -396,7 +385,7 @@ def test_sgft_by_its_own_tables() -> None:
 
 def test_v_is_attained_by_a_norm_that_equals_it(stda: dict[str, list[Row]]) -> None:
     for row in stda["paths"]:
-        row["norm"] *= 2 if row["method"] == STDA_INF and row["set"] == "dvd" else 1
+        row["norm"] *= 2 if row["method"] == runs.STDA_INF and row["set"] == "dvd" else 1
     found = places(stda, "r never attains V")
     assert {where: holds for where, holds in found.items() if holds != YES} == {"dvd": IN_PART}
 
@@ -404,8 +393,8 @@ def test_v_is_attained_by_a_norm_that_equals_it(stda: dict[str, list[Row]]) -> N
 @pytest.mark.parametrize(
     ("changed", "start"),
     [
-        ({STDA_1: 0.0, STDA_INF: 0.3}, "Made sparse (80.0\xa0%), STDA p = 1"),  # p = ∞ alone loses error
-        ({STDA_INF: 0.2}, "Made sparse (80.0\xa0%), SGFT p = 2"),  # STDA has more than half of SGFT's error
+        ({STDA_1: 0.0, runs.STDA_INF: 0.3}, "Made sparse (80.0\xa0%), STDA p = 1"),  # p = ∞ alone loses error
+        ({runs.STDA_INF: 0.2}, "Made sparse (80.0\xa0%), SGFT p = 2"),  # STDA has more than half of SGFT's error
     ],
 )
 def test_what_sparse_weights_lose_is_compared_in_the_right_order(
@@ -422,7 +411,7 @@ def test_what_sparse_weights_lose_is_compared_in_the_right_order(
 
 def test_features_are_compared_where_both_methods_select_some_in_every_fold(stda: dict[str, list[Row]]) -> None:
     def alone(row: Row) -> Any:
-        return row["set"] == "books" and row["method"] == RDA and row["fold"] == BOTH[1]
+        return row["set"] == "books" and row["method"] == runs.RDA and row["fold"] == BOTH[1]
 
     stda["frequencies"] = [row for row in stda["frequencies"] if not alone(row)]
     assert list(places(stda, "rarer")) == ["dvd", "electronics", "kitchen", "ob-2-1", "sb-2-1", MEAN]

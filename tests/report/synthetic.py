@@ -20,6 +20,7 @@ ALGORITHMS = {"cl-fobos": "eta0", "fobos": "eta0", "rda": "gamma", "stda": "gamm
 BROKEN = [("diverged", "weights are not finite at t = 1,204"), ("failed", "worker died 4 times <b>")]
 FEATURES, STORE = 116_178, "9f2c" * 16
 WORDS = [f"word{k}" for k in range(30)]
+TWO = (("neg", 12500), ("pos", 12500))
 
 
 def grid(per_algorithm: int) -> list[tuple[str, dict]]:
@@ -36,19 +37,7 @@ def grid(per_algorithm: int) -> list[tuple[str, dict]]:
 
 
 def write_run(
-    folder: Path,
-    *,
-    classes=(("neg", 12500), ("pos", 12500)),
-    per_algorithm=1,
-    folds=5,
-    epochs=3,
-    broken=0,
-    all_broken=False,
-    words=WORDS,
-    name="reviews",
-    empty_model=False,
-    evaluated=False,
-    regret=False,
+    folder: Path, classes=TWO, per_algorithm=1, folds=5, epochs=3, broken=0, words=WORDS, name="reviews", tested=False
 ) -> Path:
     """Write run.json, search/* and model/*; equal arguments give equal files."""
     random, configurations = np.random.default_rng(7), grid(per_algorithm)
@@ -58,7 +47,7 @@ def write_run(
     tables = {table: [] for table in SEARCH_TABLES}
     fine = []
     for number, (algorithm, parameters) in enumerate(configurations):
-        bad = all_broken or number >= len(configurations) - broken
+        bad = number >= len(configurations) - broken
         status, reason = BROKEN[number % 2] if bad else ("ok", "")
         error, nonzeros = baseline * random.uniform(0.1, 0.8), int(FEATURES * random.uniform(0.01, 0.2))
         if not bad:
@@ -90,17 +79,15 @@ def write_run(
     search = {"loss": "logistic", "folds": folds, "epochs": epochs}
     run = {"name": name, "seed": 1, "version": "0.1.0", "search": search, "corpus": corpus}
     commit_json(folder / "run.json", run)
-    if evaluated:
+    if tested:
         _write_evaluation(folder, classes)
-    if regret:
-        _write_regret(folder, configurations, documents)
     if fine:
         error, number, nonzeros = min(fine)
         algorithm, parameters = configurations[number]
         described = {"configuration": number, "epochs": epochs, "algorithm": algorithm, "parameters": parameters}
         measured = {"rule": "one-standard-error", "error": error, "standard_error": 0.004, "nonzeros": nonzeros}
         commit_json(folder / "search" / "best.json", described | measured)
-        _write_model(folder / "model", algorithm, [of for of, _ in classes], [] if empty_model else words)
+        _write_model(folder / "model", algorithm, [of for of, _ in classes], words)
     return folder
 
 
@@ -131,7 +118,7 @@ def _write_evaluation(folder, classes):
     )
 
 
-def _write_regret(folder, configurations, documents):
+def write_regret(folder, configurations, documents):
     """Regret like √T for the first of each algorithm: one far under its bound, one without a bound, one that failed."""
     marks, slopes = [], []
     duchi = "Duchi and Singer 2009, Theorem 6"

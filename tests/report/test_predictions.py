@@ -7,34 +7,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from sklearn import metrics
 from sklearn.calibration import calibration_curve
-from sklearn.metrics import (
-    accuracy_score,
-    confusion_matrix,
-    f1_score,
-    precision_recall_curve,
-    recall_score,
-    roc_auc_score,
-    roc_curve,
-)
 
 from sparseoco.core.errors import StorageError
 from sparseoco.core.formatting import percent_with_error
-from sparseoco.report import read_results, write_report
+from sparseoco.report import predictions, read_results, write_report
 from sparseoco.report.page import at_threshold
-from sparseoco.report.predictions import (
-    MAX_CONFUSION,
-    PredictionSet,
-    confusion,
-    merged_confusion,
-    mistakes,
-    precision_recall,
-    prediction_sets,
-    reliability,
-    roc,
-    threshold_curve,
-    threshold_rows,
-)
 from sparseoco.storage.commit import commit_json, read_json
 from sparseoco.storage.locations import location
 from sparseoco.storage.tables import write_result_table
@@ -48,7 +27,7 @@ TWO = (("ham", 900), ("spam", 100))
 THREE = (("a", 30), ("b", 20), ("c", 10))
 
 
-def predictions(rows: int = 400, classes: int = 2, *, seed: int = 3, ties: bool = True) -> PredictionSet:
+def prediction_set(rows: int = 400, classes: int = 2, *, seed: int = 3, ties: bool = True) -> predictions.PredictionSet:
     random = np.random.default_rng(seed)
     labels = random.integers(0, classes, rows)
     margins = random.normal(0, 1, (rows, 1 if classes == 2 else classes))
@@ -59,29 +38,29 @@ def predictions(rows: int = 400, classes: int = 2, *, seed: int = 3, ties: bool 
     if ties:
         margins = margins.round(1)
     found = Predictions(pa.array([str(k) for k in range(rows)]), None, labels, margins)
-    return PredictionSet("held-out", found, tuple("abcdef"[:classes]), 1, np.zeros(margins.shape[1]), None)
+    return predictions.PredictionSet("held-out", found, tuple("abcdef"[:classes]), 1, np.zeros(margins.shape[1]), None)
 
 
 @pytest.mark.parametrize(("classes", "positive"), [(2, 1), (2, 0), (3, 2)])
 def test_curves_are_those_of_scikit_learn(classes: int, positive: int) -> None:
-    found = predictions(rows=60, classes=classes)
+    found = prediction_set(rows=60, classes=classes)
     truth, score = found.truth(positive), found.score(positive)
-    drawn = roc(found, positive, "x")
-    x, y, _ = roc_curve(truth, score, drop_intermediate=False)
-    assert drawn.area == pytest.approx(roc_auc_score(truth, score))
+    drawn = predictions.roc(found, positive, "x")
+    x, y, _ = metrics.roc_curve(truth, score, drop_intermediate=False)
+    assert drawn.area == pytest.approx(metrics.roc_auc_score(truth, score))
     known = {(round(a, 6), round(b, 6)) for a, b in zip(100 * x, 100 * y, strict=True)}
     assert {(round(a, 6), round(b, 6)) for a, b in zip(drawn.x, drawn.y, strict=True)} <= known
-    precision, recall, _ = precision_recall_curve(truth, score)
-    ours = precision_recall(found, positive, "x")
+    precision, recall, _ = metrics.precision_recall_curve(truth, score)
+    ours = predictions.precision_recall(found, positive, "x")
     known = {(round(a, 6), round(b, 6)) for a, b in zip(100 * recall, 100 * precision, strict=True)}
     assert {(round(a, 6), round(b, 6)) for a, b in zip(ours.x, ours.y, strict=True)} <= known
     assert ours.x[-1] == 100.0
 
 
 def test_reliability_is_that_of_scikit_learn() -> None:
-    found = predictions(ties=False)
+    found = prediction_set(ties=False)
     found = replace(found, calibration=fit_calibration(found.found.margins, found.found.labels))
-    bins = reliability(found)
+    bins = predictions.reliability(found)
     share, mean = calibration_curve(found.truth(1), found.probabilities[:, 1], n_bins=10)
     assert [of.share for of in bins] == pytest.approx(share.tolist())
     assert [of.probability for of in bins] == pytest.approx(mean.tolist())
@@ -90,9 +69,9 @@ def test_reliability_is_that_of_scikit_learn() -> None:
 
 @pytest.mark.parametrize("positive", [0, 1])
 def test_thresholds(positive: int) -> None:
-    found = replace(predictions(), positive=positive)
-    other = replace(predictions(seed=9), positive=positive)
-    own, f1, precise, *_ = threshold_rows([found, other])
+    found = replace(prediction_set(), positive=positive)
+    other = replace(prediction_set(seed=9), positive=positive)
+    own, f1, precise, *_ = predictions.threshold_rows([found, other])
     assert own.margin == 0.0
     assert own.probability == pytest.approx(0.5)
     sign = 1 if positive else -1
@@ -110,26 +89,26 @@ def test_thresholds(positive: int) -> None:
     assert precise.qualities[0].precision >= 0.9
     hits = (scores > precise.margin) if positive else (scores >= precise.margin)
     assert precise.qualities[0].share == pytest.approx(hits.mean())  # the margin is that of the positive class
-    probabilities, curve = threshold_curve(found)
+    probabilities, curve = predictions.threshold_curve(found)
     assert (np.diff(probabilities) < 0).all()
     assert len(probabilities) == len(curve.tps)
 
 
 def test_no_thresholds_without_a_positive_document() -> None:
-    found = predictions()
+    found = prediction_set()
     found = replace(found, found=found.found._replace(labels=np.zeros(found.rows, np.int64)))
-    assert threshold_rows([found]) == []
-    assert roc(found, 1, "x").area is None
+    assert predictions.threshold_rows([found]) == []
+    assert predictions.roc(found, 1, "x").area is None
 
 
 def test_confusion_and_its_largest_classes() -> None:
-    found = predictions(classes=3)
-    expected = confusion_matrix(found.found.labels, found.found.margins.argmax(axis=1))
-    assert (confusion(found) == expected).all()
+    found = prediction_set(classes=3)
+    expected = metrics.confusion_matrix(found.found.labels, found.found.margins.argmax(axis=1))
+    assert (predictions.confusion(found) == expected).all()
     random = np.random.default_rng(0)
     counts = random.integers(0, 5, (300, 300))
-    names, merged = merged_confusion([str(k) for k in range(300)], counts)
-    assert len(names) == len(merged) == MAX_CONFUSION
+    names, merged = predictions.merged_confusion([str(k) for k in range(300)], counts)
+    assert len(names) == len(merged) == predictions.MAX_CONFUSION
     assert merged.sum() == counts.sum()
     kept = [int(name) for name in names[:-1]]
     assert (merged[:-1, :-1] == counts[np.ix_(kept, kept)]).all()
@@ -137,8 +116,8 @@ def test_confusion_and_its_largest_classes() -> None:
 
 
 def test_mistakes_are_ordered_by_confidence() -> None:
-    found = predictions(ties=False)
-    wrong = mistakes(found)
+    found = prediction_set(ties=False)
+    wrong = predictions.mistakes(found)
     margins, labels = found.found.margins[:, 0], found.found.labels
     rows = [int(own.id) for own in wrong]
     assert all((margins[row] > 0) != (labels[row] == 1) for row in rows)
@@ -147,7 +126,7 @@ def test_mistakes_are_ordered_by_confidence() -> None:
     assert sizes[0] == max(abs(margins[(margins > 0) != (labels == 1)]))
     assert all(own.probability > 0.5 for own in wrong)
     cut = replace(found, cut=np.array([10.0]))
-    assert {own.answer for own in mistakes(cut)} == {"a"}
+    assert {own.answer for own in predictions.mistakes(cut)} == {"a"}
 
 
 @pytest.mark.parametrize(
@@ -181,7 +160,7 @@ def test_calibration_and_threshold_of_the_model_are_used(tmp_path: Path) -> None
     commit_json(path, model | {"calibration": calibration, "threshold": threshold})
     results = read_results(location(str(run)))
     results.run.search["positive_class"] = "ham"
-    held_out, test = prediction_sets(location(str(run)), results)
+    held_out, test = predictions.prediction_sets(location(str(run)), results)
     assert (held_out.positive, held_out.cut.tolist()) == (0, [1.25])
     expected = 1 / (1 + np.exp(-(2.0 * test.found.margins[:, 0] + 0.5)))
     assert test.probabilities[:, 1] == pytest.approx(expected)
@@ -193,7 +172,7 @@ def test_calibration_and_threshold_of_the_model_are_used(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("several", [False, True])
 def test_held_out_metrics_are_those_at_the_threshold_of_the_model(several: bool) -> None:
-    found = predictions()
+    found = prediction_set()
     folds = np.arange(found.rows, dtype=np.int32) % 3
     labels, margins, cut = found.found.labels, found.found.margins, np.array([-0.7])
     if several:
@@ -202,10 +181,10 @@ def test_held_out_metrics_are_those_at_the_threshold_of_the_model(several: bool)
     found = replace(found, found=found.found._replace(labels=labels, margins=margins, folds=folds), cut=cut)
     measured = at_threshold([found])
     for name, score in (
-        ("error", lambda y, z: 1 - accuracy_score(y, z)),
-        ("f1_macro", lambda y, z: f1_score(y, z, average="macro")),
-        ("f1", None if several else f1_score),
-        ("recall", None if several else recall_score),
+        ("error", lambda y, z: 1 - metrics.accuracy_score(y, z)),
+        ("f1_macro", lambda y, z: metrics.f1_score(y, z, average="macro")),
+        ("f1", None if several else metrics.f1_score),
+        ("recall", None if several else metrics.recall_score),
     ):
         if score is not None:
             values = [score(labels[folds == k], found.predicted[folds == k]) for k in range(3)]
@@ -215,7 +194,7 @@ def test_held_out_metrics_are_those_at_the_threshold_of_the_model(several: bool)
 
 
 def test_the_page_has_metrics_at_the_threshold_chosen_by_default(tmp_path: Path) -> None:
-    run = write_run(tmp_path, classes=TWO, evaluated=True)
+    run = write_run(tmp_path, classes=TWO, tested=True)
     write_predictions(run, TWO, rows=300)
     before = " ".join(write_report(run).read_text().split())
     model = read_json(run / "model/model.json")
@@ -227,7 +206,7 @@ def test_the_page_has_metrics_at_the_threshold_chosen_by_default(tmp_path: Path)
     after = " ".join(write_report(run).read_text().split())
     sentence = "spam above a margin of 1.25, chosen by F1 on 300 held-out documents (by default, since spam has 10.0%"
     assert (sentence in before, sentence in after) == (False, True)
-    (found, *_) = prediction_sets(location(str(run)), read_results(location(str(run))))
+    (found, *_) = predictions.prediction_sets(location(str(run)), read_results(location(str(run))))
     error = " ".join(percent_with_error(*at_threshold([found])["error"]).split())
     assert (f"held-out error {error}" in before, f"held-out error {error}" in after) == (False, True)
     assert f'<td class="number">{error}</td>' in after

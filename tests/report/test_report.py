@@ -16,13 +16,7 @@ from sparseoco.core.errors import FolderInUseError, SparseocoError, StorageError
 from sparseoco.ops.status import read_status
 from sparseoco.report import leaderboard_rows, read_results, summary_markdown, write_report
 from sparseoco.report.charts import styles
-from sparseoco.report.figures import (
-    growth_figure,
-    regret_lines,
-    share_column,
-    sparsity_figure,
-    strongest,
-)
+from sparseoco.report.figures import growth_figure, regret_lines, share_column, sparsity_figure, strongest
 from sparseoco.report.results import _labels, best_of_each, pareto_front
 from sparseoco.storage.commit import commit_json
 from sparseoco.storage.locks import exclusive_lock
@@ -33,7 +27,7 @@ from sparseoco.store.weighting import COUNTS
 from sparseoco.text.options import TextOptions
 from sparseoco.training.models import Model, write_model
 from tests.report import synthetic
-from tests.report.synthetic import write_predictions, write_run
+from tests.report.synthetic import ALGORITHMS, grid, write_predictions, write_regret, write_run
 from tests.support.errors import raises_code
 from tests.support.pages import figures
 from tests.support.stores import make_store
@@ -119,9 +113,9 @@ def test_text_from_data_is_only_ever_text(tmp_path):
         ({"classes": TEN, "per_algorithm": 16}, "documents in 10 classes: held-out error"),
         ({"classes": tuple((f"c{k}", k + 1) for k in range(40))}, "The 30 largest of 40 classes"),
         ({"folds": 1, "epochs": 1}, "progressive validation error"),
-        ({"empty_model": True}, "No feature has a positive weight for this class"),
-        ({"all_broken": True}, "No model was trained"),
-        ({"evaluated": True, "classes": TEN}, "10 classes: test error 12.3 %, held-out error"),
+        ({"words": []}, "No feature has a positive weight for this class"),
+        ({"broken": len(ALGORITHMS)}, "No model was trained"),
+        ({"tested": True, "classes": TEN}, "10 classes: test error 12.3 %, held-out error"),
         ({"classes": (("only", 10),)}, "1 class"),
     ],
 )
@@ -133,7 +127,7 @@ def test_runs_of_other_shapes(tmp_path, shape, expected):
 def test_pages_of_large_searches_and_of_many_classes_stay_small(tmp_path):
     classes = tuple((f"a class with a name of its own {k}", 400 - k) for k in range(260))
     run = write_run(tmp_path, classes=classes, per_algorithm=100, folds=1, epochs=1, broken=50)
-    write_predictions(run, classes, rows=10_000, skill=3.0)
+    write_predictions(run, classes, rows=4000, skill=3.0)
     page = write_report(run).read_text()
     assert {"curves", "sparsity", "density", "roc"} < set(figures(page))  # which checks the size
     assert "The first 100 of 400 configurations" in page
@@ -186,7 +180,8 @@ def test_the_front_and_its_figure_are_of_the_metric_of_the_ranking(run):
 
 def test_regret_is_shown_where_it_was_measured(tmp_path, page):
     assert ">Regret</h2>" not in page
-    own = write_report(write_run(tmp_path, per_algorithm=2, regret=True)).read_text()
+    write_regret(write_run(tmp_path, per_algorithm=2), grid(2), 25_000)
+    own = write_report(tmp_path).read_text()
     assert ">Regret</h2>" in own
     words = " ".join(re.sub(r"<[^>]*>", " ", own).split())
     assert "Σ_t f_t(w) + Tλ‖w‖₁" in words
@@ -379,7 +374,7 @@ def _message(read: Callable[[], Any]) -> str | None:
 
 @pytest.mark.fault(57)
 def test_files_of_a_run(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", evaluated=True)
+    run = write_run(tmp_path / "run", tested=True)
     for name in ("run.json", "search/best.json", "evaluation.json"):
         check_shapes(run / name, lambda: read_results(run))
     (run / "model" / "model.json").unlink()

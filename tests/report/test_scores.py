@@ -12,19 +12,7 @@ import pytest
 
 from sparseoco.core.errors import DamagedError
 from sparseoco.core.formatting import integer, percent
-from sparseoco.report.charts import (
-    DASHES,
-    MARKERS,
-    ZERO,
-    Axis,
-    Chart,
-    Level,
-    Series,
-    category_axis,
-    integer_axis,
-    linear_axis,
-    log_axis,
-)
+from sparseoco.report import charts
 from sparseoco.report.scores import BARS, OTHERS, histogram, histogram_figure, write_scores_page
 from sparseoco.report.svg import draw_chart, plot
 from sparseoco.scoring.distribution import DISTRIBUTION, DISTRIBUTION_SCHEMA
@@ -231,51 +219,58 @@ def wilson(p: float, n: int) -> tuple[float, float]:
 HOSTILE = "</svg><script>alert(1)</script>\x00\x1f\t\n\"'&amp; ÅÄÖ 汉字 \U0001f600"
 
 
-def drawn(chart: Chart, title: str = "title") -> str:
+def drawn(chart: charts.Chart, title: str = "title") -> str:
     return f"default-src 'none' <script></script>{plot('name', title, chart).html}"
 
 
 def test_ticks_of_linear_axes_are_round_numbers_within() -> None:
     for low, high in ((0.0, 1.0), (-3.2, 7.0), (0.0213, 0.0217), (0, 25_000), (-1e-9, 1e-9), (5.0, 5.0), (0.0, 0.0)):
-        axis = linear_axis("x", [low, high])
+        axis = charts.linear_axis("x", [low, high])
         assert 2 <= len(axis.ticks) <= 12
         assert all(0 <= axis.position(value) <= 1 for value, _ in axis.ticks)
         assert len({text for _, text in axis.ticks}) == len(axis.ticks)
-    assert [text for _, text in linear_axis("x", [0, 100], zero=True).ticks] == ["0", "20", "40", "60", "80", "100"]
+    assert [text for _, text in charts.linear_axis("x", [0, 100], zero=True).ticks] == [
+        "0",
+        "20",
+        "40",
+        "60",
+        "80",
+        "100",
+    ]
 
 
-def ticks(axis: Axis) -> str:
+def ticks(axis: charts.Axis) -> str:
     return " ".join(text for _, text in axis.ticks)
 
 
 def test_ticks_of_logarithmic_axes() -> None:
-    assert ticks(log_axis("x", [1, 1000])) == "1 2 5 10 20 50 100 200 500 1k"
-    assert ticks(log_axis("x", [0, 10, 1e6], counts=True)) == "0 1 10 100 1k 10k 100k 1M"
-    assert ticks(log_axis("x", [59, 60], counts=True)) == "56 58 60 62 64"
-    assert ticks(log_axis("x", [1000, 1500])) == "1k 1.1k 1.2k 1.3k 1.4k 1.5k 1.6k"
-    small = log_axis("x", [1e-6, 10.0])
+    assert ticks(charts.log_axis("x", [1, 1000])) == "1 2 5 10 20 50 100 200 500 1k"
+    assert ticks(charts.log_axis("x", [0, 10, 1e6], counts=True)) == "0 1 10 100 1k 10k 100k 1M"
+    assert ticks(charts.log_axis("x", [59, 60], counts=True)) == "56 58 60 62 64"
+    assert ticks(charts.log_axis("x", [1000, 1500])) == "1k 1.1k 1.2k 1.3k 1.4k 1.5k 1.6k"
+    small = charts.log_axis("x", [1e-6, 10.0])
     assert ticks(small) == "10⁻⁶ 10⁻⁵ 10⁻⁴ 0.001 0.01 0.1 1 10"
     assert 0 < small.position(1e-6) < small.position(1.0) < 1
-    assert log_axis("x", [0, 0], counts=True).position(ZERO) == pytest.approx(0.5)
-    assert len(log_axis("x", [1e-300, 1e300]).ticks) < 20
+    assert charts.log_axis("x", [0, 0], counts=True).position(charts.ZERO) == pytest.approx(0.5)
+    assert len(charts.log_axis("x", [1e-300, 1e300]).ticks) < 20
 
 
 @pytest.mark.fault(46)
 def test_every_style_is_drawn_and_hostile_text_is_only_text() -> None:
     x = [1, 10, 100, 1000]
     series = [
-        Series(
+        charts.Series(
             HOSTILE, x, [1, None, math.nan, 3], "c0", dash=dash, marker=marker, heading=HOSTILE, labels=[HOSTILE] * 4
         )
-        for dash, marker in zip([*DASHES, ""], [*MARKERS, *[""] * 3, "circle"], strict=True)
+        for dash, marker in zip([*charts.DASHES, ""], [*charts.MARKERS, *[""] * 3, "circle"], strict=True)
     ]
     series += [
-        Series("band", x, [1, 2, 3, 4], "c1", low=[0, 1, 2, 3], high=[2, 3, 4, 5], band=True),
-        Series("bars", x, [1, 2, 3, 4], "c2", low=[0, 1, 2, 3], high=[2, 3, 4, 5], bars=0.5, dash="", group="g"),
-        Series("steps", x, [1, 2, 3, 1e300], "c2", steps=True, legend=False, group="g"),
+        charts.Series("band", x, [1, 2, 3, 4], "c1", low=[0, 1, 2, 3], high=[2, 3, 4, 5], band=True),
+        charts.Series("bars", x, [1, 2, 3, 4], "c2", low=[0, 1, 2, 3], high=[2, 3, 4, 5], bars=0.5, dash="", group="g"),
+        charts.Series("steps", x, [1, 2, 3, 1e300], "c2", steps=True, legend=False, group="g"),
     ]
-    levels = [Level(2.0, HOSTILE), Level(10, HOSTILE, vertical=True), Level(1e9, "outside")]
-    chart = Chart(log_axis(HOSTILE, x), linear_axis(HOSTILE, [0, 5]), series, levels)
+    levels = [charts.Level(2.0, HOSTILE), charts.Level(10, HOSTILE, vertical=True), charts.Level(1e9, "outside")]
+    chart = charts.Chart(charts.log_axis(HOSTILE, x), charts.linear_axis(HOSTILE, [0, 5]), series, levels)
     page = drawn(chart, HOSTILE)
     (figure,) = figures(page, whole=False).values()
     assert "alert(1)" in page
@@ -286,10 +281,15 @@ def test_every_style_is_drawn_and_hostile_text_is_only_text() -> None:
 
 
 def test_charts_without_points_and_with_one() -> None:
-    empty = Chart(log_axis("x", []), linear_axis("y", []), [])
+    empty = charts.Chart(charts.log_axis("x", []), charts.linear_axis("y", []), [])
     assert figures(drawn(empty), whole=False)
-    one = Series("one", [3], [0.0], "c0", marker="cross", labels=["at 3"])
-    for x in (log_axis("x", [3]), linear_axis("x", [3]), category_axis("x", []), integer_axis("x", [3])):
-        (figure,) = figures(drawn(Chart(x, linear_axis("y", [0.0]), [one])), whole=False).values()
+    one = charts.Series("one", [3], [0.0], "c0", marker="cross", labels=["at 3"])
+    for x in (
+        charts.log_axis("x", [3]),
+        charts.linear_axis("x", [3]),
+        charts.category_axis("x", []),
+        charts.integer_axis("x", [3]),
+    ):
+        (figure,) = figures(drawn(charts.Chart(x, charts.linear_axis("y", [0.0]), [one])), whole=False).values()
         assert legend(figure) == []
         assert labels(figure) == [["at 3"]]
