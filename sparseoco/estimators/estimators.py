@@ -17,19 +17,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from sparseoco.core.errors import InputError
 from sparseoco.learners import learner_parameter_names, takes_intercept
 from sparseoco.storage.temporary import temporary_folder
+from sparseoco.training import stream
 from sparseoco.training.decisions import predicted_labels
 from sparseoco.training.learner import Learner
 from sparseoco.training.options import default_loss
-from sparseoco.training.stream import (
-    MatrixRows,
-    Order,
-    Passes,
-    StreamPosition,
-    balanced_weights,
-    named_class_weights,
-    range_rows_of,
-    train,
-)
 from sparseoco.training.validation import checked_labels, checked_rows, checked_sample_weights
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -146,11 +137,13 @@ class SparseOnline(BaseEstimator):  # type: ignore[misc]
         rows = self._rows(matrix, learner)
         if isinstance(self.epochs, bool) or not isinstance(self.epochs, _INTEGER) or self.epochs < 1:
             raise InputError(f"epochs={self.epochs!r} must be an integer of at least 1.", code="invalid-parameter")
-        order = Order(self._seed(), range_rows_of(self.shuffle, len(labels), rows.nnz)) if self.shuffle else Order()
+        order = stream.Order()
+        if self.shuffle:
+            order = stream.Order(self._seed(), stream.range_rows_of(self.shuffle, len(labels), rows.nnz))
         if weights is not None and not weights.any():
             raise InputError("All sample weights are zero: there is nothing to learn.", code="invalid-sample-weights")
-        source, goal = MatrixRows(rows, labels, weights), StreamPosition(int(self.epochs), len(labels))
-        for _ in train(learner, source, Passes(order, goal)):
+        source, goal = stream.MatrixRows(rows, labels, weights), stream.StreamPosition(int(self.epochs), len(labels))
+        for _ in stream.train(learner, source, stream.Passes(order, goal)):
             pass
         self._finish(learner, 0)
 
@@ -360,7 +353,7 @@ class SparseOnlineClassifier(ClassifierMixin, SparseOnline):  # type: ignore[mis
         if given is None:
             return weights
         if isinstance(given, Mapping):
-            factors = named_class_weights(given, classes.tolist())
+            factors = stream.named_class_weights(given, classes.tolist())
         elif given != "balanced":
             raise InputError(f"class_weight={given!r} must be balanced or a mapping.", code="invalid-parameter")
         elif not balanced:
@@ -369,7 +362,7 @@ class SparseOnlineClassifier(ClassifierMixin, SparseOnline):  # type: ignore[mis
                 code="unsupported-combination",
             )
         else:
-            factors = balanced_weights(np.bincount(indices, minlength=len(classes)).tolist())
+            factors = stream.balanced_weights(np.bincount(indices, minlength=len(classes)).tolist())
         own: np.ndarray = np.array(factors, np.float64)[indices]
         return own if weights is None else own * weights
 

@@ -18,8 +18,7 @@ from sparseoco.learners import without_defaults
 from sparseoco.pipeline.nightly.history import left_out, read_deployed, read_history
 from sparseoco.pipeline.nightly.page import deployed_line, measured_error
 from sparseoco.report.results import RunRecord, read_evaluation
-from sparseoco.scoring.manifest import MANIFEST, read_scores
-from sparseoco.scoring.parts import PARTS
+from sparseoco.scoring.parts import MANIFEST, PARTS, read_scores
 from sparseoco.search.selection import candidates
 from sparseoco.search.worker import read_state
 from sparseoco.storage.commit import EXPIRY_SECONDS, HEARTBEAT_SECONDS, read_validated, validated

@@ -21,9 +21,9 @@ from sparseoco.storage.locations import Location
 from sparseoco.storage.locks import check_file, exclusive_lock
 from sparseoco.storage.tables import Row, parquet_writer
 from sparseoco.store.shards import Store
-from sparseoco.text.cutting import digest_source
 from sparseoco.text.documents import CountedDocuments, Documents
 from sparseoco.text.options import TextOptions
+from sparseoco.text.passes import digest_source
 from sparseoco.text.readers import ReadOutcome, read_documents, read_records
 from sparseoco.text.sources import check_apart, find_sources
 from sparseoco.training import metrics as scores

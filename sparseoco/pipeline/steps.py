@@ -11,9 +11,8 @@ from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.pipeline.evaluation import check_test_inputs, run_evaluate
 from sparseoco.pipeline.run_file import RunFile
 from sparseoco.report import ChoiceRecord, RunRecord, as_configuration, write_report, write_scores_page
-from sparseoco.scoring.manifest import SCORES_FOLDER, ScoreManifest
 from sparseoco.scoring.options import ScoreOptions
-from sparseoco.scoring.parts import model_entries
+from sparseoco.scoring.parts import SCORES_FOLDER, ScoreManifest, model_entries
 from sparseoco.scoring.score import score as score_corpus
 from sparseoco.search.run import (
     absolute_models,

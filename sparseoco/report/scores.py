@@ -10,14 +10,13 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from sparseoco.core.formatting import PERCENT, amount, capitalised, integer, percent, plural
-from sparseoco.report.charts import COLOURS, NEUTRAL, Chart, Level, Series, linear_axis
+from sparseoco.report.charts import COLOURS, NEUTRAL, Chart, Level, Plot, Series, linear_axis, plot, render_page
 from sparseoco.report.page import Tile
 from sparseoco.report.predictions import PredictionSet, read_prediction_sets
 from sparseoco.report.results import ModelRecord
-from sparseoco.report.svg import Plot, plot, render_page
 from sparseoco.scoring.distribution import OTHERS, PROBABILITY_BINS, read_distribution
 from sparseoco.scoring.kept import KeptDescription, read_kept
-from sparseoco.scoring.manifest import ModelEntry, ScoreManifest, read_scores
+from sparseoco.scoring.parts import ModelEntry, ScoreManifest, read_scores
 from sparseoco.storage.commit import commit_bytes, digest_file, read_validated
 from sparseoco.storage.locations import Location, location
 from sparseoco.training.models import DESCRIPTION

@@ -17,15 +17,7 @@ from sparseoco.core.errors import StorageError
 from sparseoco.storage.commit import commit_bytes, digest_file, digest_value
 from sparseoco.storage.locations import Location, storage_error
 from sparseoco.storage.tables import read_parquet
-from sparseoco.store.manifest import (
-    AGAIN,
-    SCHEMA_VERSION,
-    FileEntry,
-    Manifest,
-    Record,
-    ShardTotals,
-    corrupt_store,
-)
+from sparseoco.store.manifest import AGAIN, SCHEMA_VERSION, FileEntry, Manifest, Record, ShardTotals, corrupt_store
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Data files of a store: Parquet tables that are named by their content, and verified when they are read.

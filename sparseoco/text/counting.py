@@ -15,15 +15,8 @@ from numpy.typing import NDArray
 from sparseoco.core.errors import InputError
 from sparseoco.storage.commit import digest_value
 from sparseoco.storage.locations import Location, location
-from sparseoco.text.array_files import (
-    Arrays,
-    load_arrays,
-    packed_strings,
-    save_arrays,
-    stored_strings,
-    string_array,
-    string_buffers,
-)
+from sparseoco.text import array_files
+from sparseoco.text.array_files import Arrays
 from sparseoco.text.documents import (
     BadRow,
     CountedDocuments,
@@ -34,29 +27,9 @@ from sparseoco.text.documents import (
     stored_labels,
 )
 from sparseoco.text.formats import UNLABELLED
+from sparseoco.text.kernels import ngrams as ngram_kernels
 from sparseoco.text.kernels import preprocess as kernels
-from sparseoco.text.kernels.ngrams import (
-    BLOCK_BITS,
-    HALF,
-    add_at,
-    compose,
-    count_ngrams,
-    distinct_keys,
-    merge_pair,
-    number_level,
-    pack_keys,
-    pack_ngrams,
-    sum_entries,
-    unpack_keys,
-    write_numbers,
-)
-from sparseoco.text.kernels.preprocess import contain_any, leading_bytes
-from sparseoco.text.kernels.tokenize import (
-    N_CODE_POINTS,
-    keep_joiners,
-    tokenize_characters,
-    tokenize_words,
-)
+from sparseoco.text.kernels import tokenize as token_kernels
 from sparseoco.text.options import Fields, NumberField, TextField, TextOptions, namespace
 from sparseoco.text.splits import Content, Split, read_split
 from sparseoco.text.tasks import TextJob, retain_freed_memory
@@ -97,7 +70,7 @@ def _words(texts: Texts, options: TokenizerOptions) -> Tokens:
     and be longer than its source (İ).
     """
     pattern = options.pattern
-    changed = contain_any(*texts, _changed_points(options.lowercase, options.strip_accents is not None))
+    changed = kernels.contain_any(*texts, _changed_points(options.lowercase, options.strip_accents is not None))
     others = np.flatnonzero(changed)
     normalized = [_normalize(texts, d, options).encode() for d in others.tolist()]
     starts, stops = texts.starts.copy(), texts.stops.copy()
@@ -106,10 +79,12 @@ def _words(texts: Texts, options: TokenizerOptions) -> Tokens:
     data = np.concatenate([texts.data, np.frombuffer(b"".join(normalized), np.uint8)])
     clean, ends = kernels.preprocess(data, starts, stops, ~changed & options.lowercase, _word_points())
     if pattern.joiners != "none":
-        joiners = np.zeros(N_CODE_POINTS, np.bool_)
+        joiners = np.zeros(token_kernels.N_CODE_POINTS, np.bool_)
         joiners[[ord(character) for character in JOINERS[pattern.joiners]]] = True
-        neighbours = _digit_points() if pattern.joiners == "decimal_points" else np.ones(N_CODE_POINTS, np.bool_)
-        keep_joiners(data, starts, stops, joiners, neighbours, clean, ends)
+        neighbours = (
+            _digit_points() if pattern.joiners == "decimal_points" else np.ones(token_kernels.N_CODE_POINTS, np.bool_)
+        )
+        token_kernels.keep_joiners(data, starts, stops, joiners, neighbours, clean, ends)
     return clean, ends
 
 
@@ -131,14 +106,14 @@ _CAPITALS_END = 0x20000  # beyond, no character has another one in lower case
 @cache
 def _changed_points(lowercase: bool, strip_accents: bool) -> NDArray[np.bool_]:
     """(N_CODE_POINTS,): the characters beyond ASCII that Python may replace."""
-    changed = np.full(N_CODE_POINTS, strip_accents)
+    changed = np.full(token_kernels.N_CODE_POINTS, strip_accents)
     if lowercase:
         changed[:_CAPITALS_END] |= [chr(point).lower() != chr(point) for point in range(_CAPITALS_END)]
     return changed
 
 
 def _code_points() -> NDArray[np.str_]:
-    return np.arange(N_CODE_POINTS, dtype=np.uint32).view("U1")
+    return np.arange(token_kernels.N_CODE_POINTS, dtype=np.uint32).view("U1")
 
 
 @cache
@@ -171,15 +146,15 @@ def count_text(texts: Texts, options: TokenizerOptions) -> Arrays:
     levels, keys = _number_ngrams(numbers, len(names), runs, shortest, longest)
     sizes = [len(names), *(level.size for level in keys)]
     firsts = np.cumsum([0, *sizes])
-    indptr, ngrams, counts = count_ngrams(
+    indptr, ngrams, counts = ngram_kernels.count_ngrams(
         levels, shortest, firsts[shortest - 1 :], runs, row_runs, options.ngram_range[0], firsts[-1]
     )
-    sums = sum_entries(ngrams, counts, firsts[-1])
+    sums = ngram_kernels.sum_entries(ngrams, counts, firsts[-1])
     arrays: Arrays = {f"keys_{n}": level for n, level in enumerate(keys, 2)}
     arrays |= {"indptr": indptr, "ngrams": ngrams, "counts": smallest_dtype(counts)}
     for n in range(shortest, longest + 1):
         arrays[f"totals_{n}"], arrays[f"documents_{n}"] = sums[firsts[n - 1] : firsts[n]].T.copy()
-    return arrays | packed_strings("token", names.take(pa.array(order)))
+    return arrays | array_files.packed_strings("token", names.take(pa.array(order)))
 
 
 def tokenize(
@@ -191,11 +166,13 @@ def tokenize(
     """
     clean, bounds = preprocess(texts, options)
     if options.counts_characters:
-        numbers, runs, row_runs, data, offsets = tokenize_characters(clean, bounds, options.analyzer == "char_wb")
-        return string_array(data, offsets), numbers, runs, row_runs
+        numbers, runs, row_runs, data, offsets = token_kernels.tokenize_characters(
+            clean, bounds, options.analyzer == "char_wb"
+        )
+        return array_files.string_array(data, offsets), numbers, runs, row_runs
     singles = options.pattern.shortest == 1 or options.pattern.folds_numbers  # words of one character
-    numbers, runs, data, offsets = tokenize_words(clean, bounds, singles, HASH_SEED)
-    names, numbers, runs = _select_tokens(string_array(data, offsets), numbers, runs, options)
+    numbers, runs, data, offsets = token_kernels.tokenize_words(clean, bounds, singles, HASH_SEED)
+    names, numbers, runs = _select_tokens(array_files.string_array(data, offsets), numbers, runs, options)
     return names, numbers, runs, np.arange(runs.size)
 
 
@@ -241,11 +218,13 @@ def _number_ngrams(
         for following in reversed(range(levels)):
             n += 1
             keys.append(
-                number_level(sequences, np.uint64(following * token_bits), np.uint64(token_bits), sequence_numbers)
+                ngram_kernels.number_level(
+                    sequences, np.uint64(following * token_bits), np.uint64(token_bits), sequence_numbers
+                )
             )
             if n >= shortest or following == 0:
                 prefixes = numbers[n - shortest] if n >= shortest else np.empty(n_positions, np.int32)
-                write_numbers(pairs, ends, sequence_numbers, prefixes)
+                ngram_kernels.write_numbers(pairs, ends, sequence_numbers, prefixes)
         n_prefixes = keys[-1].size
     return numbers, keys
 
@@ -268,14 +247,14 @@ def _sort_sequences(
     bits = np.uint64(token_bits), np.uint64(position_bits)
     step = 1 << (_WORD_BITS - levels * token_bits - position_bits)
     packed, pairs = np.empty(prefixes.size, np.uint64), np.empty(prefixes.size, np.uint64)
-    ends = np.arange((prefixes.size >> BLOCK_BITS) + 1) << BLOCK_BITS
+    ends = np.arange((prefixes.size >> ngram_kernels.BLOCK_BITS) + 1) << ngram_kernels.BLOCK_BITS
     n_sequences = 0
     for low in range(0, n_prefixes, step):
         free = packed[n_sequences:]
-        words = free[: pack_ngrams(prefixes, tokens, runs, n, levels, low, low + step, *bits, free)]
+        words = free[: ngram_kernels.pack_ngrams(prefixes, tokens, runs, n, levels, low, low + step, *bits, free)]
         words.sort()
         base = np.uint64(low) << np.uint64(levels * token_bits)
-        n_sequences += distinct_keys(words, base, bits[1], n_sequences, pairs, ends)
+        n_sequences += ngram_kernels.distinct_keys(words, base, bits[1], n_sequences, pairs, ends)
     return packed[:n_sequences].copy(), pairs, ends
 
 
@@ -289,7 +268,7 @@ def named_counts(
         "ngrams": inverse(order).astype(np.int32)[features],
         "counts": counts,
         "totals_1": np.empty(0, np.int64),
-        **packed_strings("token", names.take(pa.array(order))),
+        **array_files.packed_strings("token", names.take(pa.array(order))),
     }
     sum_totals(arrays)
     return arrays
@@ -330,7 +309,7 @@ def counted_levels(arrays: Arrays) -> list[int]:
 
 def alphabetical_order(strings: pa.Array) -> NDArray[np.int64]:
     """The positions of distinct strings sorted by their bytes, which is the order of code points."""
-    leading = leading_bytes(*string_buffers(strings))
+    leading = kernels.leading_bytes(*array_files.string_buffers(strings))
     order: NDArray[np.int64] = np.argsort(leading)
     equal = np.diff(leading[order]) == 0
     tied = np.flatnonzero(np.append(equal, False) | np.append(False, equal))
@@ -410,8 +389,8 @@ def _map_prefixes(keys: NDArray[np.uint64], positions: NDArray[np.int32]) -> NDA
     """The keys with positions of prefixes in the union."""
     if not keys.size or positions[-1] == positions.size - 1:  # positions increase: each is its own
         return keys
-    moved = (positions - np.arange(positions.size)).astype(np.uint64) << HALF
-    return keys + moved[(keys >> HALF).astype(np.int64)]
+    moved = (positions - np.arange(positions.size)).astype(np.uint64) << ngram_kernels.HALF
+    return keys + moved[(keys >> ngram_kernels.HALF).astype(np.int64)]
 
 
 def _union(keys: Sequence[NDArray[np.uint64]]) -> tuple[NDArray[np.uint64], list[NDArray[np.int32]]]:
@@ -421,10 +400,10 @@ def _union(keys: Sequence[NDArray[np.uint64]]) -> tuple[NDArray[np.uint64], list
     middle = len(keys) // 2
     left, left_positions = _union(keys[:middle])
     right, right_positions = _union(keys[middle:])
-    union, left_map, right_map = merge_pair(left, right)
+    union, left_map, right_map = ngram_kernels.merge_pair(left, right)
     return union, [
-        *(compose(left_map, own) for own in left_positions),
-        *(compose(right_map, own) for own in right_positions),
+        *(ngram_kernels.compose(left_map, own) for own in left_positions),
+        *(ngram_kernels.compose(right_map, own) for own in right_positions),
     ]
 
 
@@ -434,7 +413,7 @@ def _sum(
     total = np.zeros(size, np.int64)
     for part, position in zip(parts, positions, strict=True):
         if part is not None:
-            add_at(total, position, part)
+            ngram_kernels.add_at(total, position, part)
     return total.astype(np.int32) if total.max(initial=0) < 2**31 else total  # int32 halves the staged bytes
 
 
@@ -540,11 +519,11 @@ def join_counts(parts: list[tuple[str, Arrays]], n_rows: int, options: TextOptio
         own = {f"{what}_{n}": part[f"{what}_{n}"] for n in counted_levels(part) for what in ("totals", "documents")}
         own["keys_1"] = first.astype(np.uint64)
         for n in range(2, level_bounds(part).size):
-            prefixes, last_tokens = unpack_keys(part[f"keys_{n}"])
-            own[f"keys_{n}"] = pack_keys(prefixes, last[last_tokens])
+            prefixes, last_tokens = ngram_kernels.unpack_keys(part[f"keys_{n}"])
+            own[f"keys_{n}"] = ngram_kernels.pack_keys(prefixes, last[last_tokens])
         keyed.append(own)
     merged, positions = merge_ngrams([*keyed, {"keys_1": np.arange(len(tokens), dtype=np.uint64)}])
-    arrays = packed_strings("token", tokens)
+    arrays = array_files.packed_strings("token", tokens)
     for n in range(1, len(positions) + 1):
         zeros = np.zeros(merged[f"keys_{n}"].size, np.int64)
         arrays |= {name: merged.get(name, zeros) for name in (f"totals_{n}", f"documents_{n}")}
@@ -573,7 +552,7 @@ def _join_tokens(parts: list[tuple[str, Arrays]]) -> tuple[list[NDArray[np.int64
     """(positions of the first tokens and of the other tokens of each part in the sorted tokens, these tokens)."""
     strings: list[pa.Array] = [pa.array([], pa.large_string())]
     for prefix, part in parts:
-        own = stored_strings(part, "token").cast(pa.large_string())
+        own = array_files.stored_strings(part, "token").cast(pa.large_string())
         empty = pa.scalar("", pa.large_string())
         strings.append(pc.binary_join_element_wise(pa.scalar(prefix, pa.large_string()), own, empty) if prefix else own)
         strings.append(own if prefix and "keys_2" in part else own[:0])
@@ -669,7 +648,7 @@ class Counting(NamedTuple):
         }
         # What is merged is at the beginning: those steps read no more of a remote file.
         first = sorted(arrays, key=lambda name: not name.startswith(("token_", "keys_", "totals_", "documents_")))
-        save_arrays(location(self.path(split)), {name: arrays[name] for name in first}, facts)
+        array_files.save_arrays(location(self.path(split)), {name: arrays[name] for name in first}, facts)
         return self.describe(split)
 
     def describe(self, split: Split) -> PartialCounts:
@@ -691,13 +670,13 @@ def count_documents(documents: Documents | CountedDocuments, options: TextOption
     else:
         arrays = _count_named(documents)
     arrays["lines"] = documents.lines
-    arrays |= packed_strings("id", documents.ids) | packed_labels(documents.labels)
+    arrays |= array_files.packed_strings("id", documents.ids) | packed_labels(documents.labels)
     return arrays | {f"{COLUMN}{name}": values for name, values in documents.columns.items()}
 
 
 def describe_counts(path: Location, split: Split) -> PartialCounts:
     """The summary of a staging file."""
-    arrays, facts = load_arrays(path)
+    arrays, facts = array_files.load_arrays(path)
     return PartialCounts(
         path=str(path),
         split=split,
@@ -719,7 +698,7 @@ def describe_counts(path: Location, split: Split) -> PartialCounts:
 def _count_labels(arrays: Arrays) -> dict[str, int]:
     if "label_bytes" not in arrays:
         return {}
-    found = stored_strings(arrays, "label").value_counts()
+    found = array_files.stored_strings(arrays, "label").value_counts()
     return dict(zip(found.field("values").to_pylist(), found.field("counts").to_pylist(), strict=True))
 
 
@@ -737,7 +716,7 @@ def without_rows(counts: PartialCounts, rows: NDArray[np.int64]) -> PartialCount
         return counts
     source = location(counts.path)
     target = source.with_name(f"{source.stem}-{digest_value(rows.tolist())[:16]}.counts")
-    arrays, facts = load_arrays(source)
+    arrays, facts = array_files.load_arrays(source)
     selected = np.ones(counts.rows, np.bool_)
     selected[rows] = False
     sizes = np.diff(arrays["indptr"])
@@ -749,11 +728,13 @@ def without_rows(counts: PartialCounts, rows: NDArray[np.int64]) -> PartialCount
         labels = labels.filter(pa.array(selected))
     elif labels is not None:
         labels = labels[selected]
-    arrays |= packed_labels(labels) | packed_strings("id", stored_strings(arrays, "id").filter(pa.array(selected)))
+    arrays |= packed_labels(labels) | array_files.packed_strings(
+        "id", array_files.stored_strings(arrays, "id").filter(pa.array(selected))
+    )
     for name in ("lines", *(name for name in arrays if name.startswith((COLUMN, VALUES, MISSING)))):
         arrays[name] = arrays[name][selected]
     sum_totals(arrays)
-    save_arrays(target, arrays, facts)
+    array_files.save_arrays(target, arrays, facts)
     return describe_counts(target, counts.split)
 
 
@@ -781,7 +762,7 @@ def choose_bins(job: TextJob, counts: list[PartialCounts]) -> tuple[TextJob, lis
 
 def quantile_cuts(paths: list[str], name: str, bins: int) -> tuple[float, ...]:
     """The distinct quantiles between the least and the greatest value, as scikit-learn's KBinsDiscretizer."""
-    values = np.concatenate([load_arrays(location(path))[0][f"{VALUES}{name}"] for path in paths])
+    values = np.concatenate([array_files.load_arrays(location(path))[0][f"{VALUES}{name}"] for path in paths])
     values = values[~np.isnan(values)]
     levels = np.linspace(0, 100, bins + 1)
     edges = np.unique(np.percentile(values, levels, method="averaged_inverted_cdf"))
@@ -793,7 +774,7 @@ def bin_counts(counts: PartialCounts, options: TextOptions) -> PartialCounts:
     source = location(counts.path)
     target = source.with_name(f"{source.stem}-{options.counting_digest[:16]}.counts")
     if not target.exists():
-        arrays, facts = load_arrays(source)
+        arrays, facts = array_files.load_arrays(source)
         binned = count_bins(arrays, options)
-        save_arrays(target, binned, facts)
+        array_files.save_arrays(target, binned, facts)
     return describe_counts(target, counts.split)

@@ -20,13 +20,12 @@ from sparseoco.store.terms import add_files
 from sparseoco.text.array_files import clear_staging, staging_folder, starting_over
 from sparseoco.text.counting import Counting, PartialCounts, choose_bins
 from sparseoco.text.encoding import drop_duplicates, encode_labels, encode_shards, merge_frequencies
-from sparseoco.text.increments import check_sources, find_new, source_entries
+from sparseoco.text.features import FeatureMap, build_features
 from sparseoco.text.options import NumberField, TextOptions, VocabularyPolicy, shard_size
-from sparseoco.text.passes import pass_over
+from sparseoco.text.passes import check_sources, find_new, pass_over, source_entries
 from sparseoco.text.sources import Source
 from sparseoco.text.splits import fields_to_name, quarantined_rows
 from sparseoco.text.tasks import TextJob, open_tasks
-from sparseoco.text.vocabulary.merge import FeatureMap, build_features
 
 
 def ingest(

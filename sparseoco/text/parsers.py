@@ -19,17 +19,7 @@ from numpy.typing import NDArray
 from sparseoco.core.errors import InputError
 from sparseoco.text.documents import CountedDocuments, Documents, ParsedRow, label_array
 from sparseoco.text.formats import DELIMITERS
-from sparseoco.text.kernels.records import (
-    NEEDS_MORE,
-    NEWLINE,
-    NO_QUOTE,
-    QUOTE,
-    QUOTED,
-    RECORD_START,
-    RETURN,
-    TOO_LONG,
-    scan_records,
-)
+from sparseoco.text.kernels import records as record_kernels
 from sparseoco.text.options import TextOptions
 from sparseoco.text.rows import (
     BOM,
@@ -117,14 +107,14 @@ def _load_exactly(raw: bytes) -> Any:
 
 def quote(delimiter: str) -> int:
     """The byte that quotes fields: in CSV only."""
-    return QUOTE if delimiter == "," else NO_QUOTE
+    return record_kernels.QUOTE if delimiter == "," else record_kernels.NO_QUOTE
 
 
 def line_starts(data: bytes | memoryview | NDArray[np.uint8], size: int) -> NDArray[np.int64]:
     """Offsets of the lines of data[:size], as csv.reader counts them: 0, and after each LF, CR and CRLF."""
     text = np.frombuffer(data, np.uint8, size)
-    ends = (text == NEWLINE) | (text == RETURN)
-    ends[:-1] &= ~((text[:-1] == RETURN) & (text[1:] == NEWLINE))
+    ends = (text == record_kernels.NEWLINE) | (text == record_kernels.RETURN)
+    ends[:-1] &= ~((text[:-1] == record_kernels.RETURN) & (text[1:] == record_kernels.NEWLINE))
     return np.concatenate([[0], np.flatnonzero(ends) + 1])
 
 
@@ -145,7 +135,7 @@ class RecordScanner:
         self._reset()
 
     def _reset(self) -> None:
-        self._position, self._state, self._begin, self._opened = 0, RECORD_START, 0, 0
+        self._position, self._state, self._begin, self._opened = 0, record_kernels.RECORD_START, 0, 0
 
     def find_end(self, pending: bytes | memoryview, at_least: int, line: int, *, at_end: bool) -> int:
         """Size of the shortest run of whole records longer than `at_least`, or -1 if more bytes are needed.
@@ -169,15 +159,15 @@ class RecordScanner:
                 return -1
             self.at_start = False
             self._position = len(BOM) if pending[: len(BOM)] == BOM else 0
-        found, self._position, self._state, self._begin, self._opened = scan_records(
+        found, self._position, self._state, self._begin, self._opened = record_kernels.scan_records(
             np.frombuffer(pending, np.uint8), self._position, self._state, self._begin, self._opened,
             at_least, self.options.max_line_bytes, ord(self.delimiter), quote(self.delimiter), at_end,
         )  # fmt: skip
-        if self._state == QUOTED and (found == TOO_LONG or at_end):
+        if self._state == record_kernels.QUOTED and (found == record_kernels.TOO_LONG or at_end):
             number = line + line_starts(pending, self._opened).size - 1
             problem = (
                 f"is longer than {self.options.max_line_bytes} bytes; close it, or increase max_line_bytes"
-                if found == TOO_LONG
+                if found == record_kernels.TOO_LONG
                 else "is still open at the end of the file"
             )
             raise InputError(
@@ -185,9 +175,9 @@ class RecordScanner:
                 "the file as TSV.",
                 code="unclosed-quote",
             )
-        if found == TOO_LONG:
+        if found == record_kernels.TOO_LONG:
             raise line_too_long(self.name, line + line_starts(pending, self._begin).size - 1, self.options)
-        if found == NEEDS_MORE:
+        if found == record_kernels.NEEDS_MORE:
             return -1
         self._reset()
         return int(found)
@@ -214,7 +204,7 @@ def parse_header(data: bytes, scanner: RecordScanner) -> tuple[str, ...]:
 
 def _records(text: str, delimiter: str, options: TextOptions) -> "Reader":
     csv.field_size_limit(min(options.max_line_bytes, sys.maxsize))
-    quoting: Literal[0, 3] = csv.QUOTE_NONE if quote(delimiter) == NO_QUOTE else csv.QUOTE_MINIMAL
+    quoting: Literal[0, 3] = csv.QUOTE_NONE if quote(delimiter) == record_kernels.NO_QUOTE else csv.QUOTE_MINIMAL
     # newline="" keeps LF, CR and CRLF in quoted fields, and lets the reader end records at them.
     return csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, quoting=quoting)
 

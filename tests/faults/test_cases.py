@@ -22,9 +22,9 @@ from sparseoco.pipeline.explanation import Explainer, compare_models
 from sparseoco.storage.checkpoints import read_checkpoint
 from sparseoco.store.shards import Store
 from sparseoco.text import counting
+from sparseoco.text import vocabulary as tokens
 from sparseoco.text.array_files import StagingError, save_arrays
 from sparseoco.text.readers import ReadOutcome
-from sparseoco.text.vocabulary import index as tokens
 from sparseoco.training.models import Model
 from tests.support.damage import damage
 from tests.support.errors import raises_code

@@ -16,13 +16,7 @@ from sparseoco.core.errors import FolderInUseError, SparseocoError, StorageError
 from sparseoco.ops.status import read_status
 from sparseoco.report import leaderboard_rows, read_results, summary_markdown, write_report
 from sparseoco.report.charts import styles
-from sparseoco.report.figures import (
-    growth_figure,
-    regret_lines,
-    share_column,
-    sparsity_figure,
-    strongest,
-)
+from sparseoco.report.figures import growth_figure, regret_lines, share_column, sparsity_figure, strongest
 from sparseoco.report.results import _labels, best_of_each, pareto_front
 from sparseoco.storage.commit import commit_json
 from sparseoco.storage.locks import exclusive_lock

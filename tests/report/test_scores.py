@@ -21,12 +21,13 @@ from sparseoco.report.charts import (
     Level,
     Series,
     category_axis,
+    draw_chart,
     integer_axis,
     linear_axis,
     log_axis,
+    plot,
 )
 from sparseoco.report.scores import BARS, OTHERS, histogram, histogram_figure, write_scores_page
-from sparseoco.report.svg import draw_chart, plot
 from sparseoco.scoring.distribution import DISTRIBUTION, DISTRIBUTION_SCHEMA
 from sparseoco.scoring.kept import read_kept
 from sparseoco.storage.commit import commit_json

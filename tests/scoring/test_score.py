@@ -15,9 +15,8 @@ from distributed import Client, LocalCluster
 from sparseoco.core.errors import InputError
 from sparseoco.scoring import score as module
 from sparseoco.scoring.distribution import DISTRIBUTION
-from sparseoco.scoring.manifest import ScoreManifest, read_scores
 from sparseoco.scoring.options import ScoreOptions
-from sparseoco.scoring.parts import PARTS, Scoring, model_entries, read_part
+from sparseoco.scoring.parts import PARTS, ScoreManifest, Scoring, model_entries, read_part, read_scores
 from sparseoco.scoring.score import score
 from sparseoco.text.options import TextOptions
 from sparseoco.training.models import Model, amend_model

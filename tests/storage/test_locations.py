@@ -15,12 +15,7 @@ import pytest
 
 from sparseoco.core.errors import SparseocoError
 from sparseoco.storage import temporary
-from sparseoco.storage.commit import (
-    commit_bytes,
-    commit_json,
-    committed,
-    remove_folder,
-)
+from sparseoco.storage.commit import commit_bytes, commit_json, committed, remove_folder
 from sparseoco.storage.locations import (
     Location,
     is_local,

@@ -25,12 +25,7 @@ from sparseoco.kernels.columns import RowBatch
 from sparseoco.storage.temporary import SharedFolder
 from sparseoco.store import corpus as module
 from sparseoco.store import terms as term_files
-from sparseoco.store.corpus import (
-    Corpus,
-    folder_on_host,
-    open_corpus,
-    weighted_corpus,
-)
+from sparseoco.store.corpus import Corpus, folder_on_host, open_corpus, weighted_corpus
 from sparseoco.store.entries import ShardTable, read_table
 from sparseoco.store.manifest import FileEntry
 from sparseoco.store.shards import Store, read_shards, write_quarantine, write_terms

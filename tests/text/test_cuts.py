@@ -19,11 +19,11 @@ from xxhash import xxh3_64_intdigest
 from sparseoco.core.errors import InputError
 from sparseoco.storage import inputs as stored
 from sparseoco.storage.commit import digest_value
-from sparseoco.text.cutting import Cut, cut_in_order, plan_source
 from sparseoco.text.documents import Documents
 from sparseoco.text.formats import DELIMITERS
 from sparseoco.text.options import TextOptions
 from sparseoco.text.parsers import read_jsonl
+from sparseoco.text.passes import Cut, cut_in_order, plan_source
 from sparseoco.text.rows import SLACK, Chunk
 from sparseoco.text.sources import Source, find_sources
 from tests.support.errors import raises_code

@@ -13,21 +13,14 @@ from sparseoco.storage.commit import commit_json, digest_value, read_json
 from sparseoco.store.manifest import Manifest
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.text import encoding as duplicates
+from sparseoco.text import vocabulary
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
 from sparseoco.text.readers import read_documents
-from sparseoco.text.vocabulary import exchange
 from tests.support.commands import call
 from tests.support.errors import raises_code
 from tests.support.folders import folder_bytes
-from tests.support.ingests import (
-    ingest_bytes,
-    jsonl,
-    random_texts,
-    store_content,
-    write_documents,
-    write_files,
-)
+from tests.support.ingests import ingest_bytes, jsonl, random_texts, store_content, write_documents, write_files
 
 # ----------------------------------------------------------------------------------------------------------------------
 # The allowed classes: those of the options, or those of the first ingest; and rows with other labels.
@@ -206,7 +199,7 @@ def test_label_sets_of_other_formats(tmp_path: Path) -> None:
 def test_ids_with_equal_hashes_are_compared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, buckets: int, ids_per_task: int
 ) -> None:
-    monkeypatch.setattr(exchange, "NGRAMS_PER_TASK", ids_per_task)
+    monkeypatch.setattr(vocabulary, "NGRAMS_PER_TASK", ids_per_task)
     original = duplicates._hash_ids
     monkeypatch.setattr(duplicates, "_hash_ids", lambda strings: original(strings) % buckets)
     names = [f"d{k}" for k in range(120)]

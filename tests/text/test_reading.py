@@ -23,9 +23,9 @@ from sparseoco.storage.commit import commit_bytes
 from sparseoco.storage.locations import location
 from sparseoco.store.shards import Store
 from sparseoco.text import splits, streams
-from sparseoco.text.cutting import SplitReader
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
+from sparseoco.text.passes import SplitReader
 from sparseoco.text.readers import read_documents
 from sparseoco.text.sources import find_sources
 from sparseoco.text.tables import TableFile

@@ -16,14 +16,7 @@ from sparseoco.kernels.order import epoch_rows, fold_rows, gather
 from sparseoco.search.worker import BlockRun
 from sparseoco.store.corpus import open_corpus
 from sparseoco.store.shards import Store
-from sparseoco.training.block import (
-    Block,
-    check_folds,
-    fold_order,
-    group_folds,
-    search_setting,
-    slice_bounds,
-)
+from sparseoco.training.block import Block, check_folds, fold_order, group_folds, search_setting, slice_bounds
 from sparseoco.training.options import SearchOptions
 from sparseoco.training.stream import (
     BLOCKS_FROM,

@@ -17,14 +17,15 @@ from sparseoco.report.charts import (
     Points,
     Series,
     dashes,
+    draw_plots,
     integer_axis,
     line,
     linear_axis,
+    render_page,
     styles,
     values_y,
 )
 from sparseoco.report.page import plain
-from sparseoco.report.svg import draw_plots, render_page
 from sparseoco.storage.commit import commit_bytes
 from sparseoco.storage.locations import Location
 from sparseoco.storage.tables import Row

@@ -1,4 +1,4 @@
-"""Merging the n-grams of all splits, numbering them, and the vocabulary of an ingest."""
+"""The features of an ingest: the n-grams of all splits merged, selected and numbered."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -11,36 +11,249 @@ from sparseoco.core.errors import InputError
 from sparseoco.storage.commit import digest_value
 from sparseoco.storage.locations import Location, location
 from sparseoco.storage.temporary import unnamed_file
-from sparseoco.store.entries import unlike_manifest
+from sparseoco.store.entries import read_table, unlike_manifest
 from sparseoco.store.manifest import FileEntry
-from sparseoco.store.shards import Store, write_terms
-from sparseoco.text.array_files import ArrayReader, Arrays, BlockReader, read_block, write_blocks
+from sparseoco.store.shards import Store, check_features, write_terms
+from sparseoco.text import array_files, vocabulary
+from sparseoco.text.array_files import Arrays
 from sparseoco.text.counting import SUMS, PartialCounts, level_bounds, merge_ngrams
 from sparseoco.text.kernels.ngrams import HALF, map_keys, pack_keys, unpack_keys
-from sparseoco.text.options import VocabularyPolicy
+from sparseoco.text.options import TextOptions, VocabularyPolicy
 from sparseoco.text.tasks import TextJob
 from sparseoco.text.tokenizer import Naming
-from sparseoco.text.vocabulary.exchange import Exchange, open_pieces, plan_exchange
-from sparseoco.text.vocabulary.index import (
-    collect_tokens,
-    global_positions,
-    ngram_names,
-    ngram_parents,
-    sample_edges,
-    sampled_pieces,
-    take_tokens,
-    unite_group,
-    unite_range,
-)
-from sparseoco.text.vocabulary.selection import (
-    Selection,
-    choose_features,
-    chosen_terms,
-    describe_range,
-    n_levels,
-    range_terms,
-    stage_known_terms,
-)
+from sparseoco.text.vocabulary import Exchange, Vocabulary, open_pieces, plan_exchange, term_fields
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The vocabulary of a store as a piece of an exchange.
+
+
+def stage_known_terms(
+    out: str, staging: str, entry: FileEntry, n_features: int, options: TextOptions
+) -> tuple[str, int, list[int]]:
+    """Stage the terms of a vocabulary file with their features, of which the store has `n_features`.
+
+    Returns
+    -------
+    name : str
+        The name of the staged file: the arrays of partial counts that n-grams are merged from, and known_<n>, the
+        feature of each n-gram plus one, or 0.
+    size : int
+        The number of terms.
+    sizes : list of int
+        The number of terms of each text field, or of all without fields.
+    """
+    name = f"{entry.sha256[:32]}.known"
+    target = location(staging) / name
+    if not target.is_file():
+        table = read_table(location(out), entry, columns=["feature", "term"])
+        features = table["feature"].to_numpy()
+        check_features(location(out) / entry.file, features, n_features)
+        try:
+            known = Vocabulary.from_terms(table["term"], options.naming)
+        except ValueError as error:
+            raise unlike_manifest(location(out) / entry.file, str(error)) from error
+        arrays = array_files.packed_strings("token", known.tokens)
+        arrays |= {f"keys_{n}": keys for n, keys in enumerate(known.keys, 2)}
+        for n, rows in enumerate(known.ids, 1):
+            arrays[f"known_{n}"] = np.where(rows < 0, 0, features[rows] + 1)
+        sizes = [features.size]
+        if options.naming.namespaces is not None:
+            fields = term_fields(table["term"], options.naming)
+            sizes = np.bincount(fields[fields >= 0], minlength=max(1, len(options.naming.namespaces))).tolist()
+        array_files.save_arrays(target, arrays, {"size": features.size, "sizes": sizes})
+    with array_files.ArrayReader(target) as file:
+        return name, file.facts["size"], file.facts["sizes"]
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Selection and order of features: the arithmetic of CountVectorizer, with ids by frequency.
+#
+# A range reports how many of its candidates have each count; their ids follow from these numbers, so that no task
+# holds all terms.
+
+
+class Selection(NamedTuple):
+    """What the selection of terms depends on.
+
+    Parameters
+    ----------
+    options : TextOptions
+    n_documents : int
+        New documents.
+    n_known : int
+        Features of the store, whose ids do not change.
+    known_sizes : tuple of int
+        Those of each text field, or of all without fields.
+    extends : bool
+        Whether new terms become features.
+    real : bool
+        Whether counts are real values, whose sums would not be counts: terms are in order of their documents.
+    """
+
+    options: TextOptions
+    n_documents: int
+    n_known: int
+    known_sizes: tuple[int, ...]
+    extends: bool
+    real: bool
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The fewest and the most documents of a term."""
+        low, high = (
+            bound if isinstance(bound, int) else bound * self.n_documents
+            for bound in (self.options.min_df, self.options.max_df)
+        )
+        return low, high
+
+    @property
+    def limits(self) -> list[int] | None:
+        """The most new terms of each text field, or of all without fields."""
+        most = self.options.max_features
+        return None if most is None else [max(0, most - size) for size in self.known_sizes]
+
+
+class RangeTerms(NamedTuple):
+    """The counted n-grams of a range, level by level.
+
+    Parameters
+    ----------
+    counts, documents, known : ndarray of int
+        Occurrences (or documents, see `Selection`), documents, and the feature of the store plus one, or 0.
+    levels : ndarray of int8
+        Their lengths.
+    groups : ndarray of int16
+        The text field, which limits apply to, 0 without fields; −1 for categories and numbers, which are all selected.
+    """
+
+    counts: NDArray[np.int64]
+    documents: NDArray[np.int64]
+    known: NDArray[np.int64]
+    levels: NDArray[np.int8]
+    groups: NDArray[np.int16]
+
+    def candidates(self, selection: Selection) -> NDArray[np.bool_]:
+        """The new terms that pass min_df and max_df."""
+        if not selection.extends:
+            return np.zeros(self.counts.size, np.bool_)
+        low, high = selection.bounds
+        passed = (self.documents >= max(1, low)) & (self.documents <= high)
+        allowed: NDArray[np.bool_] = np.where(self.groups < 0, self.documents > 0, passed) & (self.known == 0)
+        return allowed
+
+
+def n_levels(merged: Arrays) -> int:
+    """The length of the longest n-grams."""
+    return sum(name.startswith("keys_") for name in merged)
+
+
+def range_terms(exchange: Exchange, selection: Selection, number: int, merged: Arrays) -> RangeTerms:
+    """The counted n-grams of a range."""
+    levels = range(exchange.counted_from, n_levels(merged) + 1)
+    sizes = [merged[f"keys_{n}"].size for n in levels]
+
+    def joined(what: str) -> NDArray[np.int64]:
+        zeros = (np.zeros(size, np.int64) for size in sizes)
+        parts = [merged.get(f"{what}_{n}", zero) for n, zero in zip(levels, zeros, strict=True)]
+        return np.concatenate([np.empty(0, np.int64), *parts])
+
+    documents = joined("documents")
+    lengths = np.repeat(np.array(levels, np.int8), sizes)
+    groups = np.zeros(documents.size, np.int16)
+    if selection.options.naming.namespaces is not None:
+        tokens = array_files.stored_strings(array_files.read_block(exchange.path("range-tokens", number), 0), "token")
+        fields = [term_fields(tokens, selection.options.naming)]  # of the range's tokens, then of longer n-grams
+        for n in range(2, n_levels(merged) + 1):
+            fields.append(fields[-1][(merged[f"keys_{n}"] >> HALF).astype(np.int64)])
+        groups = np.concatenate(fields[exchange.counted_from - 1 :]).astype(np.int16)
+    counts = documents if selection.real else joined("totals")
+    return RangeTerms(counts, documents, joined("known"), lengths, groups)
+
+
+def describe_range(exchange: Exchange, selection: Selection, number: int, merged: Arrays) -> Arrays:
+    """What `choose_features` needs of a range: the number of candidates, `sizes`, of each group, count and level, and
+    of all n-grams that occur."""
+    terms = range_terms(exchange, selection, number, merged)
+    own = terms.candidates(selection)
+    described = _sizes(terms.groups[own], terms.counts[own], terms.levels[own])
+    return described | {"occurring": np.array([np.count_nonzero(terms.documents)])}
+
+
+def _sizes(groups: NDArray[np.int16], counts: NDArray[np.int64], levels: NDArray[np.int8]) -> Arrays:
+    """The number of terms of each group, level and count: groups, counts, levels and sizes, all int64."""
+    rows = [np.empty((4, 0), np.int64)]
+    for group in range(groups.min(initial=0), groups.max(initial=0) + 1):
+        for level in range(1, levels.max(initial=0) + 1):
+            own, sizes = np.unique(counts[(groups == group) & (levels == level)], return_counts=True)
+            rows.append(np.stack([np.full(own.size, group), own, np.full(own.size, level), sizes]))
+    return dict(zip(("groups", "counts", "levels", "sizes"), np.concatenate(rows, axis=1), strict=True))
+
+
+def choose_features(exchange: Exchange, selection: Selection, new: bool) -> int:
+    """Number the terms of all ranges by decreasing count, then length, then in alphabetical order.
+
+    With `max_features` the first terms of each group in this order are selected.
+
+    Writes a block for each range, which `chosen_terms` reads. `new` says that there is no store yet.
+
+    Returns
+    -------
+    int
+        The number of features.
+
+    Raises
+    ------
+    InputError
+        If no term of a new vocabulary is left.
+    """
+    histograms = [array_files.read_block(exchange.path("range-ngrams", r), 0) for r in range(exchange.n_ranges)]
+    if new and not any(histogram["occurring"][0] for histogram in histograms):
+        raise InputError(
+            "No document has a term: none of its text is a token (token_pattern, stop_words, ngram_range).",
+            code="empty-vocabulary",
+        )
+    low, high = selection.bounds
+    if new and high < low:
+        raise InputError(
+            f"max_df allows at most {high:g} documents, min_df at least {low:g}: no term passes both.",
+            code="empty-vocabulary",
+        )
+    groups, counts, levels, sizes = (
+        np.concatenate([histogram[name] for histogram in histograms])
+        for name in ("groups", "counts", "levels", "sizes")
+    )
+    ranges = np.repeat(np.arange(exchange.n_ranges), [histogram["sizes"].size for histogram in histograms])
+    order = np.lexsort((ranges, levels, -counts))
+    for group, limit in enumerate(selection.limits or []):
+        own = order[groups[order] == group]
+        before = np.cumsum(sizes[own]) - sizes[own]
+        sizes[own] = np.clip(limit - before, 0, sizes[own])
+    if new and not sizes.any():
+        raise InputError("No term is left: decrease min_df or increase max_df.", code="empty-vocabulary")
+    first = np.empty(sizes.size, np.int64)
+    first[order] = selection.n_known + np.cumsum(sizes[order]) - sizes[order]
+    order = order[np.argsort(ranges[order], kind="stable")]
+    ends = np.cumsum(np.bincount(ranges, minlength=exchange.n_ranges))
+    with array_files.write_blocks(exchange.path("chosen"), exchange.n_ranges) as write:
+        for own in np.split(order, ends[:-1]):
+            write({"first": first[own], "sizes": sizes[own], "groups": groups[own]})
+    return selection.n_known + int(sizes.sum())
+
+
+def chosen_terms(
+    exchange: Exchange, selection: Selection, number: int, terms: RangeTerms
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(the new terms of a range by increasing feature id, these ids)."""
+    block = array_files.read_block(exchange.path("chosen"), number)
+    sizes = block["sizes"]
+    positions = np.flatnonzero(terms.candidates(selection))
+    positions = positions[np.argsort(-terms.counts[positions], kind="stable")]  # shorter terms are first already
+    for group in range(len(selection.limits or [])):
+        own = np.flatnonzero(terms.groups[positions] == group)
+        positions = np.delete(positions, own[sizes[block["groups"] == group].sum() :])
+    begins = np.cumsum(sizes) - sizes
+    return positions, np.repeat(block["first"] - begins, sizes) + np.arange(positions.size)
+
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Merge the n-grams of pieces, in groups and then in ranges (see `counting.merge_ngrams`).
@@ -55,11 +268,11 @@ def merge_group(target: Location, exchange: Exchange, group: int, names: Sequenc
     Blocks: of each range the merged n-grams, then positions_<n> of those of all pieces and begins_<n>, where those of
     each piece begin; at the end sizes_<n>, the n-grams of each piece. Positions are of counted levels.
     """
-    to_global, _ = global_positions(exchange, group)
+    to_global, _ = vocabulary.global_positions(exchange, group)
     with (
         open_pieces(exchange.pieces(names)) as pieces,
-        BlockReader(exchange.path("group-tokens", group)) as tokens,
-        write_blocks(target, 2 * exchange.n_ranges + 1) as write,
+        array_files.BlockReader(exchange.path("group-tokens", group)) as tokens,
+        array_files.write_blocks(target, 2 * exchange.n_ranges + 1) as write,
     ):
         parts = []
         for i, piece in enumerate(pieces):
@@ -80,7 +293,7 @@ def merge_group(target: Location, exchange: Exchange, group: int, names: Sequenc
 class _Piece:
     """The n-grams of a piece by range, with global positions of tokens."""
 
-    def __init__(self, piece: ArrayReader, tokens: NDArray[np.int32], cuts: NDArray[np.int64]) -> None:
+    def __init__(self, piece: array_files.ArrayReader, tokens: NDArray[np.int32], cuts: NDArray[np.int64]) -> None:
         self._piece = piece
         self._tokens = tokens
         self.cuts = [cuts]  # of each level
@@ -113,9 +326,11 @@ def merge_range(target: Location, exchange: Exchange, selection: Selection, numb
 
     Blocks: that of `describe_range`, the merged n-grams, and of each group positions_<n> of its n-grams.
     """
-    parts = [read_block(exchange.path("group-ngrams", group), 2 * number) for group in range(exchange.n_groups)]
+    parts = [
+        array_files.read_block(exchange.path("group-ngrams", group), 2 * number) for group in range(exchange.n_groups)
+    ]
     merged, positions = merge_ngrams(parts)
-    with write_blocks(target, 2 + exchange.n_groups) as write:
+    with array_files.write_blocks(target, 2 + exchange.n_groups) as write:
         write(describe_range(exchange, selection, number, merged))
         write(merged)
         levels = range(exchange.counted_from, len(positions) + 1)
@@ -135,7 +350,7 @@ def number_range(exchange: Exchange, selection: Selection, number: int, n_featur
     FileEntry or None
         The vocabulary file, with terms by increasing id; None if no term is new.
     """
-    with BlockReader(exchange.path("range-ngrams", number)) as blocks:
+    with array_files.BlockReader(exchange.path("range-ngrams", number)) as blocks:
         merged = blocks.block(1)
         terms = range_terms(exchange, selection, number, merged)
         new, new_ids = chosen_terms(exchange, selection, number, terms)
@@ -152,7 +367,7 @@ def number_range(exchange: Exchange, selection: Selection, number: int, n_featur
         starts = np.cumsum([0, *(merged[f"keys_{n}"].size for n in levels)])
         target = exchange.path("range-ids", number)
         if not target.is_file():
-            with write_blocks(target, exchange.n_groups) as write:
+            with array_files.write_blocks(target, exchange.n_groups) as write:
                 for group in range(exchange.n_groups):
                     own = blocks.block(2 + group)
                     write({f"ids_{n}": ids[starts[k] + own[f"positions_{n}"]] for k, n in enumerate(levels)})
@@ -162,9 +377,11 @@ def number_range(exchange: Exchange, selection: Selection, number: int, n_featur
 def _names(exchange: Exchange, merged: Arrays, numbers: NDArray[np.int64], naming: Naming) -> pa.Array:
     """The names of n-grams of a range, whose levels are numbered together."""
     levels = [merged[f"keys_{n}"] for n in range(1, n_levels(merged) + 1)]
-    parents, lasts = ngram_parents(levels)
+    parents, lasts = vocabulary.ngram_parents(levels)
     tokens, places = _ranked(lasts)
-    return ngram_names(numbers, parents, places, take_tokens(exchange, tokens), naming, len(levels))
+    return vocabulary.ngram_names(
+        numbers, parents, places, vocabulary.take_tokens(exchange, tokens), naming, len(levels)
+    )
 
 
 def _ranked(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
@@ -178,7 +395,7 @@ def _ranked(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.in
 
 def gather_ids(target: Location, exchange: Exchange, group: int) -> None:
     """Write the ids of the n-grams of a group: of each piece a block with ids_<n> of each counted level."""
-    with BlockReader(exchange.path("group-ngrams", group)) as maps, unnamed_file() as scratch:
+    with array_files.BlockReader(exchange.path("group-ngrams", group)) as maps, unnamed_file() as scratch:
         sizes = maps.block(2 * exchange.n_ranges)
         levels = [int(name.removeprefix("sizes_")) for name in sizes]
         n_pieces = len(next(iter(sizes.values()), ()))
@@ -188,7 +405,7 @@ def gather_ids(target: Location, exchange: Exchange, group: int) -> None:
         begins = filled.copy()
         dtype = np.dtype(np.int32)
         for r in range(exchange.n_ranges):
-            ids = read_block(exchange.path("range-ids", r), group)
+            ids = array_files.read_block(exchange.path("range-ids", r), group)
             own = maps.block(2 * r + 1)
             for k, n in enumerate(levels):
                 if f"ids_{n}" not in ids:
@@ -201,7 +418,7 @@ def gather_ids(target: Location, exchange: Exchange, group: int) -> None:
                     scratch.seek(int(filled[i, k]) * dtype.itemsize)
                     scratch.write(part.data)
                     filled[i, k] += part.size
-        with write_blocks(target, n_pieces) as write:
+        with array_files.write_blocks(target, n_pieces) as write:
             for i in range(n_pieces):
                 block: Arrays = {}
                 for k, n in enumerate(levels):
@@ -233,7 +450,7 @@ class FeatureMap(NamedTuple):
     def features(self, counts: Arrays, index: int) -> NDArray[np.int64]:
         """The feature of each n-gram of the partial counts of split `index`, or −1."""
         group, member = divmod(index, self.exchange.group_size)
-        ids = read_block(self.exchange.path("group-ids", group), member)
+        ids = array_files.read_block(self.exchange.path("group-ids", group), member)
         bounds = level_bounds(counts)
         features = np.full(bounds[-1], -1, np.int64)
         for n in range(1, bounds.size):
@@ -285,10 +502,10 @@ def build_features(
     members = [exchange.group(names, group) for group in groups]
     path = exchange.path
     if exchange.n_ranges > 1:
-        job.once(path("edges"), sample_edges, exchange, sampled_pieces(names)).result()
-    job.wait("unite", [job.once(path("group-tokens", n), unite_group, exchange, members[n]) for n in groups])
-    job.wait("unite", [job.once(path("range-tokens", n), unite_range, exchange, n) for n in ranges])
-    tokens = job.once(path("tokens"), collect_tokens, exchange) if extends else None
+        job.once(path("edges"), vocabulary.sample_edges, exchange, vocabulary.sampled_pieces(names)).result()
+    job.wait("unite", [job.once(path("group-tokens", n), vocabulary.unite_group, exchange, members[n]) for n in groups])
+    job.wait("unite", [job.once(path("range-tokens", n), vocabulary.unite_range, exchange, n) for n in ranges])
+    tokens = job.once(path("tokens"), vocabulary.collect_tokens, exchange) if extends else None
     job.wait("merge", [job.once(path("group-ngrams", n), merge_group, exchange, n, members[n]) for n in groups])
     job.wait("merge", [job.once(path("range-ngrams", n), merge_range, exchange, selection, n) for n in ranges])
     n_features: int = job.tasks(choose_features, exchange, selection, store is None).result()
