@@ -47,7 +47,7 @@ def init(inputs: list[str], *, out: Path = Path("run.toml"), force: bool = False
     from sparseoco.text.options import TextOptions
     from sparseoco.text.sources import check_apart
 
-    check_apart(out, inputs, TextOptions(), written=())
+    check_apart(out, inputs, TextOptions(), is_file=True)
     if any(absolute_path(item) == absolute_path(str(out.with_suffix(""))) for item in inputs):
         raise InputError(
             f"A run of {out} is written to the folder {out.stem} beside it, which is an input: choose another --out, "

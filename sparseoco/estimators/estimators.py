@@ -127,14 +127,10 @@ class SparseOnline(BaseEstimator):  # type: ignore[misc]
         X = validate_data(self, X, reset=reset, accept_sparse="csr", ensure_all_finite=False)
         return X if sp.issparse(X) else sp.csr_matrix(X)
 
-    def _rows(self, matrix: Any, learner: Learner) -> sp.csr_matrix:
-        """Checked rows."""
-        return checked_rows(matrix, self.n_features_in_, learner.dtype)
-
     def _fit(self, matrix: Any, labels: np.ndarray, weights: np.ndarray | None, n_classes: int | None) -> None:
         """Learn rows, `epochs` times, with a new learner."""
         learner = self._new_learner(n_classes)
-        rows = self._rows(matrix, learner)
+        rows = checked_rows(matrix, self.n_features_in_, learner.dtype)
         if isinstance(self.epochs, bool) or not isinstance(self.epochs, _INTEGER) or self.epochs < 1:
             raise InputError(f"epochs={self.epochs!r} must be an integer of at least 1.", code="invalid-parameter")
         order = stream.Order()
@@ -157,7 +153,7 @@ class SparseOnline(BaseEstimator):  # type: ignore[misc]
                     code="parameters-changed",
                 )
             learner = self.learner_
-        rows, before = self._rows(matrix, learner), int(learner.diverged[0])
+        rows, before = checked_rows(matrix, self.n_features_in_, learner.dtype), int(learner.diverged[0])
         learner.learn_rows(rows.indptr, rows.indices, rows.data, labels, weights)
         self._finish(learner, before)
 
@@ -184,7 +180,7 @@ class SparseOnline(BaseEstimator):  # type: ignore[misc]
     def _margins(self, X: Any) -> np.ndarray:
         """(rows, outputs)."""
         check_is_fitted(self)
-        rows = self._rows(self._sparse(X, reset=False), self.learner_)
+        rows = checked_rows(self._sparse(X, reset=False), self.n_features_in_, self.learner_.dtype)
         return np.asarray(self.learner_.margins(rows.indptr, rows.indices, rows.data)[:, 0])
 
     def _weights(self) -> np.ndarray:

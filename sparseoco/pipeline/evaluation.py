@@ -236,7 +236,7 @@ def check_predictions(path: Location, model: Model, inputs: Sequence[str], readi
     check_file(path, "a table of predictions", is_predictions)
     options = TextOptions.of(model.text.plain() | dict(reading))
     sources = find_sources(list(inputs), options)
-    check_apart(path, inputs, options, (source.absolute for source in sources), written=())
+    check_apart(path, inputs, options, (source.absolute for source in sources), is_file=True)
 
 
 def learned_inputs(model: Model, inputs: Sequence[str], options: TextOptions) -> list[str]:

@@ -563,17 +563,14 @@ def _legend(series: Sequence[Series], keys: Sequence[int]) -> Markup:
     entries = [(own, key) for own, key in zip(series, keys, strict=True) if own.legend and own.name]
     if len(entries) < 2:
         return Markup("")
-    buttons = (
-        element("button", _swatch(own), clean(own.name), type="button", aria_pressed="true", data_key=key)
-        for own, key in entries
-    )
+    buttons = []
+    for own, key in entries:
+        marks = f"M15 7{_marker(own.marker, min(own.size, 4.5))}"
+        parts = _strokes(own, "M6 12V2H24V12Z", "M0 7H30", marks) or [Markup("")]
+        swatch = element("svg", *parts, class_=f"s {own.colour}", viewBox="0 0 30 14", aria_hidden="true")
+        named = {"type": "button", "aria_pressed": "true", "data_key": key}
+        buttons.append(element("button", swatch, clean(own.name), **named))
     return element("div", *buttons, class_="legend")
-
-
-def _swatch(own: Series) -> Markup:
-    marks = f"M15 7{_marker(own.marker, min(own.size, 4.5))}"
-    parts = _strokes(own, "M6 12V2H24V12Z", "M0 7H30", marks)
-    return element("svg", *(parts or [Markup("")]), class_=f"s {own.colour}", viewBox="0 0 30 14", aria_hidden="true")
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -249,7 +249,11 @@ def _error_tiles(
         rmse = test_metric(results, "rmse")
         return [], [] if rmse is None else [f"test RMSE {metric_with_error('rmse', rmse, None)}"]
     own = at_threshold(sets).get("error", (chosen.error, chosen.standard_error))
-    kind, error = _error_kind(results, chosen), percent_with_error(*own)
+    kind, error = "progressive validation error", percent_with_error(*own)
+    if results.held_out:
+        kind = "held-out error"
+    elif trains_on_all_documents(chosen.algorithm):
+        kind = "training error"
     tiles, errors = [Tile(error, kind)], [f"{kind} {error}"]
     if evaluation is not None:
         tested = percent(evaluation.error)
@@ -273,13 +277,6 @@ def _size(results: Results) -> str:
     if results.numbers:
         return f"{plural(corpus.rows, 'document')} with numbers"
     return f"{plural(corpus.rows, 'document')} in {plural(len(corpus.classes), 'class', 'classes')}"
-
-
-def _error_kind(results: Results, chosen: LeaderboardRow) -> str:
-    """What the error of the chosen configuration was measured on."""
-    if results.held_out:
-        return "held-out error"
-    return "training error" if trains_on_all_documents(chosen.algorithm) else "progressive validation error"
 
 
 # ----------------------------------------------------------------------------------------------------------------------

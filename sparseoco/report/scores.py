@@ -207,7 +207,9 @@ def write_scores_page(folder: Location) -> Location:
     assert scores is not None
     kept = read_kept(folder)
     manifest, distribution = scores.manifest, read_distribution(folder)
-    main = _main_column(distribution, kept, manifest)
+    # The score that decides what is kept, or the first one: its rows count every document once.
+    first = distribution["column"][0].as_py() if len(distribution) else ""
+    main = _column(distribution, manifest.models[0].name, first if kept is None else kept.ranked_by)
     key = "label" if manifest.labelled else "prediction"
     promised = None if kept is None else promise(kept, manifest.models[0])
     found = None if kept is None or not manifest.labelled else outcome(main, kept)
@@ -263,12 +265,6 @@ def outcome(main: pa.Table, kept: KeptDescription) -> Selection | None:
     documents, chosen = (sum(row[name] for row in rows) for name in ("documents", "kept"))
     right, hits = (sum(row[name] for row in wanted) for name in ("documents", "kept"))
     return Selection("scored documents with labels", documents, right, chosen, hits)
-
-
-def _main_column(distribution: pa.Table, kept: KeptDescription | None, manifest: ScoreManifest) -> pa.Table:
-    """The rows of the score that decides what is kept, or of the first one: they count every document once."""
-    first = distribution["column"][0].as_py() if len(distribution) else ""
-    return _column(distribution, manifest.models[0].name, first if kept is None else kept.ranked_by)
 
 
 def _column(distribution: pa.Table, model: str, column: str) -> pa.Table:

@@ -270,7 +270,9 @@ def keep(
         entries = [entry for part in rows for entry in part]
     else:
         keeping = Keeping(str(job.out), str(job.staging), work, order, border)
-        found, digests = pass_over(job, _scored_sources(scores, sources), keeping)
+        given = _by_path(sources)  # the names of parts depend on the names and keys with which sources were scored
+        known = [given[real_path(entry.path)]._replace(absolute=entry.path, key=entry.key) for entry in scores.sources]
+        found, digests = pass_over(job, with_unique_names(known, []), keeping)
         for sha256, source in zip(digests, scores.sources, strict=True):
             if sha256 != source.sha256:
                 raise changed(source.path)
@@ -313,13 +315,6 @@ def _is_done(job: TextJob, scores: Listed, options: ScoreOptions) -> bool:
 
 def _are_written(out: str, files: list[PartEntry]) -> bool:
     return all(is_written(location(out) / KEPT, file) for file in files)
-
-
-def _scored_sources(scores: Listed, sources: Sequence[Source]) -> list[Source]:
-    """The sources of the scores, in their order, with the names and keys that the names of their parts depend on."""
-    given = _by_path(sources)
-    found = [given[real_path(entry.path)]._replace(absolute=entry.path, key=entry.key) for entry in scores.sources]
-    return with_unique_names(found, [])
 
 
 def _by_path(sources: Sequence[Source]) -> dict[str, Source]:

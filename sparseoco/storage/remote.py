@@ -138,7 +138,8 @@ def _error(error: Exception, root: str, uri: str) -> Exception:
     if re.search(r"/latest/api/token|/latest/meta-data|metadata\.google\.internal|/metadata/identity", str(error)):
         return _needs_credentials(root)
     if isinstance(error, exceptions.GenericError) and code is None:
-        endpoint = f" at {host}" if (host := _endpoint_host()) and root.startswith("s3") else ""
+        host = urlsplit(_endpoint(os.environ)).netloc.rpartition("@")[2]  # without a user and password
+        endpoint = f" at {host}" if host and root.startswith("s3") else ""
         return RemoteError(f"{root} does not answer{endpoint}: check the network, then run again.", code="no-answer")
     return RemoteError(f"{root} refused a request ({code or type(error).__name__}).", code="request-refused")
 
@@ -165,11 +166,6 @@ def is_plain_http(settings: Mapping[str, str] = os.environ) -> bool:
 
 def _endpoint(settings: Mapping[str, str]) -> str:
     return settings.get("AWS_ENDPOINT_URL_S3") or settings.get("AWS_ENDPOINT_URL") or ""
-
-
-def _endpoint_host() -> str:
-    """Host and port of the endpoint, without a user and password."""
-    return urlsplit(_endpoint(os.environ)).netloc.rpartition("@")[2]
 
 
 # ----------------------------------------------------------------------------------------------------------------------

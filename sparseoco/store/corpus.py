@@ -11,7 +11,6 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -224,7 +223,7 @@ class Corpus:
             Of the weights, float32 or float64; they are computed in float64.
         """
         own = copy.copy(self)
-        own._weigh = partial(_weighted, weights, np.dtype(dtype))
+        own._weigh = lambda rows: rows._replace(values=weights.values(rows.indptr, rows.indices, rows.values, dtype))
         return own
 
     @property
@@ -348,10 +347,6 @@ class Corpus:
         for name, file in self._columns.items():
             file.write(row, part.columns[name])
         self._ready.write(shard, np.ones(1, np.uint8))
-
-
-def _weighted(weights: TermWeights, dtype: np.dtype[Any], rows: RowBatch) -> RowBatch:
-    return rows._replace(values=weights.values(rows.indptr, rows.indices, rows.values, dtype))
 
 
 def _runs(

@@ -23,7 +23,6 @@ from sparseoco.store.entries import (
     SourceTable,
     first_manifest,
     read_shard_table,
-    read_source_table,
     read_table,
     unlike_manifest,
     write_data_file,
@@ -186,7 +185,7 @@ class Store:
     @cached_property
     def sources(self) -> SourceTable:
         """The raw inputs. Raises `StorageError` if their listing is missing or corrupt."""
-        return read_source_table(self.folder, self.manifest)
+        return SourceTable.read(self.folder, self.manifest.source_listing)
 
     @property
     def increment(self) -> "Store":
@@ -502,13 +501,15 @@ def describe_hashed(names: pa.Table, features: NDArray[np.int64]) -> pa.Table:
 
 def check_shard(path: Location, entry: ShardEntry, manifest: Manifest, rows: ShardRows) -> None:
     """Raises `StorageError` (code ``corrupt-file``) for a shard that is not as its entry and the manifest say."""
-    weights = rows.columns.get("weight")
     fault = (
         csr_fault(rows.indptr, rows.indices, entry.rows, manifest.features.count)
         or _counts_fault(entry, rows.indices, rows.counts)
         or _labels_fault(entry, manifest, rows.labels)
-        or (_weights_fault(entry, weights) if weights is not None else None)
     )
+    weights = rows.columns.get("weight")
+    if fault is None and weights is not None:
+        are_valid = weights.shape == (entry.rows,) and _is_finite(weights) and weights.min(initial=0) >= 0
+        fault = None if are_valid else f"there are not {entry.rows:,} sample weights of at least 0"
     if fault is not None:
         raise unlike_manifest(path, fault)
 
@@ -555,12 +556,6 @@ def _labels_fault(entry: ShardEntry, manifest: Manifest, labels: Any) -> str | N
     else:
         fault = index_fault(labels, n_classes)
     return None if fault is None else f"of the labels, {fault}"
-
-
-def _weights_fault(entry: ShardEntry, weights: NDArray[Any]) -> str | None:
-    if weights.shape != (entry.rows,) or not (_is_finite(weights) and weights.min(initial=0) >= 0):
-        return f"there are not {entry.rows:,} sample weights of at least 0"
-    return None
 
 
 def _is_finite(values: NDArray[Any]) -> bool:

@@ -69,14 +69,12 @@ def frequency_rows(kept: NDArray[np.int64], features: NDArray[np.int64]) -> list
 
 
 MERGED_BYTES = 16 << 20  # of a merged file at most: it is read into memory
+FileKind = Literal["vocabulary", "names", "quarantine"]
 RATIO = 2  # a file is merged with later ones of at least half its size
 
 
 def add_files(
-    folder: Location,
-    kind: Literal["vocabulary", "names", "quarantine"],
-    files: Sequence[FileEntry],
-    added: Sequence[FileEntry],
+    folder: Location, kind: FileKind, files: Sequence[FileEntry], added: Sequence[FileEntry]
 ) -> tuple[FileEntry, ...]:
     """The files of a new version: those before that are not more than twice as large as the new ones are merged.
 
@@ -108,7 +106,7 @@ def add_files(
     return (*kept, _write(folder, kind, pa.concat_tables(tables, promote_options="permissive")))
 
 
-def _write(folder: Location, kind: Literal["vocabulary", "names", "quarantine"], table: pa.Table) -> FileEntry:
+def _write(folder: Location, kind: FileKind, table: pa.Table) -> FileEntry:
     if kind == "quarantine":
         return write_quarantine(folder, [tuple(row.values()) for row in table.to_pylist()])
     if kind == "names":  # a term of a feature may be in several files

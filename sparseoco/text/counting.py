@@ -3,7 +3,7 @@
 import os
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -77,13 +77,14 @@ def _words(texts: Texts, options: TokenizerOptions) -> Tokens:
     bounds = texts.data.size + np.cumsum([0, *map(len, normalized)])
     starts[others], stops[others] = bounds[:-1], bounds[1:]
     data = np.concatenate([texts.data, np.frombuffer(b"".join(normalized), np.uint8)])
-    clean, ends = kernels.preprocess(data, starts, stops, ~changed & options.lowercase, _word_points())
+    words = _code_points(np.strings.isalnum)
+    clean, ends = kernels.preprocess(data, starts, stops, ~changed & options.lowercase, words)
     if pattern.joiners != "none":
         joiners = np.zeros(token_kernels.N_CODE_POINTS, np.bool_)
         joiners[[ord(character) for character in JOINERS[pattern.joiners]]] = True
-        neighbours = (
-            _digit_points() if pattern.joiners == "decimal_points" else np.ones(token_kernels.N_CODE_POINTS, np.bool_)
-        )
+        neighbours = np.ones(token_kernels.N_CODE_POINTS, np.bool_)
+        if pattern.joiners == "decimal_points":
+            neighbours = _code_points(np.strings.isdecimal)
         token_kernels.keep_joiners(data, starts, stops, joiners, neighbours, clean, ends)
     return clean, ends
 
@@ -112,20 +113,10 @@ def _changed_points(lowercase: bool, strip_accents: bool) -> NDArray[np.bool_]:
     return changed
 
 
-def _code_points() -> NDArray[np.str_]:
-    return np.arange(token_kernels.N_CODE_POINTS, dtype=np.uint32).view("U1")
-
-
 @cache
-def _word_points() -> NDArray[np.bool_]:
-    """(N_CODE_POINTS,): the characters beyond ASCII that `\\w` matches."""
-    return np.strings.isalnum(_code_points())
-
-
-@cache
-def _digit_points() -> NDArray[np.bool_]:
-    """(N_CODE_POINTS,): the characters that `\\d` matches."""
-    return np.strings.isdecimal(_code_points())
+def _code_points(are: Callable[[NDArray[np.str_]], NDArray[np.bool_]]) -> NDArray[np.bool_]:
+    """(N_CODE_POINTS,): which characters `isalnum` of NumPy accepts, as `\\w` beyond ASCII; `isdecimal`, as `\\d`."""
+    return are(np.arange(token_kernels.N_CODE_POINTS, dtype=np.uint32).view("U1"))
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -668,7 +659,10 @@ def count_documents(documents: Documents | CountedDocuments, options: TextOption
             code="unsupported-combination",
         )
     else:
-        arrays = _count_named(documents)
+        counts = documents.counts
+        if np.all((counts > 0) & (counts < 2**32) & (counts == np.floor(counts))):
+            counts = smallest_dtype(counts.astype(np.uint32))
+        arrays = named_counts(documents.indptr, documents.features, counts, documents.names)
     arrays["lines"] = documents.lines
     arrays |= array_files.packed_strings("id", documents.ids) | packed_labels(documents.labels)
     return arrays | {f"{COLUMN}{name}": values for name, values in documents.columns.items()}
@@ -700,14 +694,6 @@ def _count_labels(arrays: Arrays) -> dict[str, int]:
         return {}
     found = array_files.stored_strings(arrays, "label").value_counts()
     return dict(zip(found.field("values").to_pylist(), found.field("counts").to_pylist(), strict=True))
-
-
-def _count_named(documents: CountedDocuments) -> Arrays:
-    integral = bool(
-        np.all((documents.counts > 0) & (documents.counts < 2**32) & (documents.counts == np.floor(documents.counts)))
-    )
-    counts = smallest_dtype(documents.counts.astype(np.uint32)) if integral else documents.counts
-    return named_counts(documents.indptr, documents.features, counts, documents.names)
 
 
 def without_rows(counts: PartialCounts, rows: NDArray[np.int64]) -> PartialCounts:

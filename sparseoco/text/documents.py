@@ -119,11 +119,7 @@ class Documents(NamedTuple):
         bad: list[BadRow],
         labels: LabelKind | None,
         columns: Iterable[Column] = (),
-        *,
         fields: Iterable[str] = (),
-        multiline: Sequence[int] = (),
-        digest: str = "",
-        carried: Mapping[str, pa.Array] = NO_FIELDS,
     ) -> "Documents":
         """Collect rows, which have these columns and fields."""
         return cls(
@@ -133,10 +129,7 @@ class Documents(NamedTuple):
             lines=np.fromiter((row.line for row in rows), np.int64, len(rows)),
             bad=bad,
             columns={name: column_array(name, [row.columns[k] for row in rows]) for k, name in enumerate(columns)},
-            multiline=np.array(multiline, np.int64),
             fields={name: field_array([row.fields[k] for row in rows]) for k, name in enumerate(fields)},
-            digest=digest,
-            carried=carried,
         )
 
     def __len__(self) -> int:

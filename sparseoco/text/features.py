@@ -77,6 +77,7 @@ class Selection(NamedTuple):
 
     Parameters
     ----------
+    exchange : Exchange
     options : TextOptions
     n_documents : int
         New documents.
@@ -90,6 +91,7 @@ class Selection(NamedTuple):
         Whether counts are real values, whose sums would not be counts: terms are in order of their documents.
     """
 
+    exchange: Exchange
     options: TextOptions
     n_documents: int
     n_known: int
@@ -147,8 +149,9 @@ def n_levels(merged: Arrays) -> int:
     return sum(name.startswith("keys_") for name in merged)
 
 
-def range_terms(exchange: Exchange, selection: Selection, number: int, merged: Arrays) -> RangeTerms:
+def range_terms(selection: Selection, number: int, merged: Arrays) -> RangeTerms:
     """The counted n-grams of a range."""
+    exchange = selection.exchange
     levels = range(exchange.counted_from, n_levels(merged) + 1)
     sizes = [merged[f"keys_{n}"].size for n in levels]
 
@@ -170,15 +173,6 @@ def range_terms(exchange: Exchange, selection: Selection, number: int, merged: A
     return RangeTerms(counts, documents, joined("known"), lengths, groups)
 
 
-def describe_range(exchange: Exchange, selection: Selection, number: int, merged: Arrays) -> Arrays:
-    """What `choose_features` needs of a range: the number of candidates, `sizes`, of each group, count and level, and
-    of all n-grams that occur."""
-    terms = range_terms(exchange, selection, number, merged)
-    own = terms.candidates(selection)
-    described = _sizes(terms.groups[own], terms.counts[own], terms.levels[own])
-    return described | {"occurring": np.array([np.count_nonzero(terms.documents)])}
-
-
 def _sizes(groups: NDArray[np.int16], counts: NDArray[np.int64], levels: NDArray[np.int8]) -> Arrays:
     """The number of terms of each group, level and count: groups, counts, levels and sizes, all int64."""
     rows = [np.empty((4, 0), np.int64)]
@@ -189,7 +183,7 @@ def _sizes(groups: NDArray[np.int16], counts: NDArray[np.int64], levels: NDArray
     return dict(zip(("groups", "counts", "levels", "sizes"), np.concatenate(rows, axis=1), strict=True))
 
 
-def choose_features(exchange: Exchange, selection: Selection, new: bool) -> int:
+def choose_features(selection: Selection, new: bool) -> int:
     """Number the terms of all ranges by decreasing count, then length, then in alphabetical order.
 
     With `max_features` the first terms of each group in this order are selected.
@@ -206,6 +200,7 @@ def choose_features(exchange: Exchange, selection: Selection, new: bool) -> int:
     InputError
         If no term of a new vocabulary is left.
     """
+    exchange = selection.exchange
     histograms = [array_files.read_block(exchange.path("range-ngrams", r), 0) for r in range(exchange.n_ranges)]
     if new and not any(histogram["occurring"][0] for histogram in histograms):
         raise InputError(
@@ -240,11 +235,9 @@ def choose_features(exchange: Exchange, selection: Selection, new: bool) -> int:
     return selection.n_known + int(sizes.sum())
 
 
-def chosen_terms(
-    exchange: Exchange, selection: Selection, number: int, terms: RangeTerms
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def chosen_terms(selection: Selection, number: int, terms: RangeTerms) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """(the new terms of a range by increasing feature id, these ids)."""
-    block = array_files.read_block(exchange.path("chosen"), number)
+    block = array_files.read_block(selection.exchange.path("chosen"), number)
     sizes = block["sizes"]
     positions = np.flatnonzero(terms.candidates(selection))
     positions = positions[np.argsort(-terms.counts[positions], kind="stable")]  # shorter terms are first already
@@ -321,17 +314,22 @@ class _Piece:
         return result
 
 
-def merge_range(target: Location, exchange: Exchange, selection: Selection, number: int) -> None:
+def merge_range(target: Location, selection: Selection, number: int) -> None:
     """Write the merged n-grams of a range.
 
-    Blocks: that of `describe_range`, the merged n-grams, and of each group positions_<n> of its n-grams.
+    Blocks: of the candidates their `_sizes`, and the number of all n-grams that occur, which `choose_features` needs;
+    the merged n-grams; and of each group positions_<n> of its n-grams.
     """
+    exchange = selection.exchange
     parts = [
         array_files.read_block(exchange.path("group-ngrams", group), 2 * number) for group in range(exchange.n_groups)
     ]
     merged, positions = merge_ngrams(parts)
     with array_files.write_blocks(target, 2 + exchange.n_groups) as write:
-        write(describe_range(exchange, selection, number, merged))
+        terms = range_terms(selection, number, merged)
+        own = terms.candidates(selection)
+        sizes = _sizes(terms.groups[own], terms.counts[own], terms.levels[own])
+        write(sizes | {"occurring": np.array([np.count_nonzero(terms.documents)])})
         write(merged)
         levels = range(exchange.counted_from, len(positions) + 1)
         for group in range(exchange.n_groups):
@@ -342,7 +340,7 @@ def merge_range(target: Location, exchange: Exchange, selection: Selection, numb
 # The ids of features: for the n-grams of every range, the vocabulary files, and back to groups and pieces.
 
 
-def number_range(exchange: Exchange, selection: Selection, number: int, n_features: int, out: str) -> FileEntry | None:
+def number_range(selection: Selection, number: int, n_features: int, out: str) -> FileEntry | None:
     """Write the ids of the n-grams of a range, one block per group, and its new terms into the store `out`.
 
     Returns
@@ -350,10 +348,11 @@ def number_range(exchange: Exchange, selection: Selection, number: int, n_featur
     FileEntry or None
         The vocabulary file, with terms by increasing id; None if no term is new.
     """
+    exchange = selection.exchange
     with array_files.BlockReader(exchange.path("range-ngrams", number)) as blocks:
         merged = blocks.block(1)
-        terms = range_terms(exchange, selection, number, merged)
-        new, new_ids = chosen_terms(exchange, selection, number, terms)
+        terms = range_terms(selection, number, merged)
+        new, new_ids = chosen_terms(selection, number, terms)
         ids = (terms.known.astype(np.int64) - 1).astype(np.int32 if n_features < 2**31 else np.int64)
         ids[new] = new_ids
         entry = None
@@ -492,11 +491,11 @@ def build_features(
         raise unlike_manifest(job.out, f"the vocabulary has {found:,} terms, not {n_known:,}")
     # Sums of real values would not be counts; those of fields are not summed.
     real = any(split.dtype == "float64" for split in counts) and not job.options.fields
-    n_documents = sum(split.rows for split in counts)
-    selection = Selection(job.options, n_documents, n_known, tuple(known_sizes.tolist()), extends, real)
     key = digest_value([job.options.digest, names, extends])[:32]
     size = n_known + sum(split.n_ngrams for split in counts)
     exchange = plan_exchange(job.staging, key, names, size, job.options.counted_from)
+    n_documents = sum(split.rows for split in counts)
+    selection = Selection(exchange, job.options, n_documents, n_known, tuple(known_sizes.tolist()), extends, real)
 
     groups, ranges = range(exchange.n_groups), range(exchange.n_ranges)
     members = [exchange.group(names, group) for group in groups]
@@ -507,15 +506,15 @@ def build_features(
     job.wait("unite", [job.once(path("range-tokens", n), vocabulary.unite_range, exchange, n) for n in ranges])
     tokens = job.once(path("tokens"), vocabulary.collect_tokens, exchange) if extends else None
     job.wait("merge", [job.once(path("group-ngrams", n), merge_group, exchange, n, members[n]) for n in groups])
-    job.wait("merge", [job.once(path("range-ngrams", n), merge_range, exchange, selection, n) for n in ranges])
-    n_features: int = job.tasks(choose_features, exchange, selection, store is None).result()
+    job.wait("merge", [job.once(path("range-ngrams", n), merge_range, selection, n) for n in ranges])
+    n_features: int = job.tasks(choose_features, selection, store is None).result()
     if 0 < n_known <= 2**31 < n_features:
         raise InputError(
             f"{job.out} would have more than 2^31 features: ingest into a new folder.", code="too-many-terms"
         )
     if tokens is not None:
         tokens.result()
-    numbering = [job.tasks(number_range, exchange, selection, r, n_features, str(job.out)) for r in ranges]
+    numbering = [job.tasks(number_range, selection, r, n_features, str(job.out)) for r in ranges]
     written = job.wait("number", numbering)
     job.wait("number", [job.once(path("group-ids", n), gather_ids, exchange, n) for n in groups])
     files = tuple(entry for entry in written if isinstance(entry, FileEntry))

@@ -291,18 +291,15 @@ class SplitReader:
             for start, stop, size in cut_table(self.source, self.options, self.shard_bytes):
                 yield self._split(start, stop, size), None
         elif self.source.format in FOLDERS:
-            yield from self._read_folder()
+            self.codec = self.options.encoding
+            listing = Listing.of(self.source.absolute, files_again(self.source, self.options))
+            for start, stop, size in listing.cuts(self.shard_bytes):
+                yield self._split(start, stop, size), listing.part(start, stop)
         else:
             yield from self._read_file()
 
     def _split(self, *place: Any) -> Split:
         return Split.of(self.index, self.source, self.options, *place)
-
-    def _read_folder(self) -> Iterator[tuple[Split, Content]]:
-        self.codec = self.options.encoding
-        listing = Listing.of(self.source.absolute, files_again(self.source, self.options))
-        for start, stop, size in listing.cuts(self.shard_bytes):
-            yield self._split(start, stop, size), listing.part(start, stop)
 
     def _read_file(self) -> Iterator[tuple[Split, Content]]:
         source, options = self.source, self.options
@@ -614,7 +611,11 @@ def pass_over(job: TextJob, sources: list[Source], work: Work[R]) -> tuple[list[
             for result in finished.results:
                 bad = check_bad_rows(result.split, result.bad, job.options, bad)
                 results.append(result)
-                _add_digest(digests, result)
+                if result.digest:  # of some files of a folder: added to that of the folder
+                    digest = inputs.SetDigest()
+                    digest.update(digests[result.split.source])
+                    digest.update(result.digest)
+                    digests[result.split.source] = digest.hexdigest()
             if finished.error is not None:
                 raise finished.error
             digests |= finished.digests
@@ -628,15 +629,6 @@ def pass_over(job: TextJob, sources: list[Source], work: Work[R]) -> tuple[list[
     finally:
         close_tables()
     return results, [digests[index] for index in range(len(sources))]
-
-
-def _add_digest(digests: dict[int, str], result: SplitResult) -> None:
-    """Add the digest of some files of a folder to that of the folder."""
-    if result.digest:
-        digest = inputs.SetDigest()
-        digest.update(digests[result.split.source])
-        digest.update(result.digest)
-        digests[result.split.source] = digest.hexdigest()
 
 
 def _is_read_in_order(source: Source, job: TextJob) -> bool:

@@ -318,31 +318,14 @@ class RecordParser:
             raise MalformedRowError(f"text field {self._options.text_field!r} is not a string")
         return value
 
-    def documents(
-        self,
-        rows: list[ParsedRow],
-        bad: list[BadRow],
-        multiline: Sequence[int] = (),
-        carried: Mapping[str, pa.Array] | None = None,
-    ) -> Documents:
-        """The documents of rows; `multiline` are the lines of those that span several.
-
-        `carried` are the carried columns if the rows do not have them.
-        """
+    def documents(self, rows: list[ParsedRow], bad: list[BadRow], multiline: Sequence[int] = ()) -> Documents:
+        """The documents of rows; `multiline` are the lines of those that span several."""
         options = self._options
-        if carried is None:
-            carried = {
-                name: pa.array([row.carried[k] for row in rows], pa.string()) for k, name in enumerate(options.carried)
-            }
-        return Documents.from_rows(
-            rows,
-            bad,
-            self._labels,
-            self._columns,
-            fields=options.fields,
-            multiline=multiline,
-            carried=carried,
-        )
+        documents = Documents.from_rows(rows, bad, self._labels, self._columns, options.fields)
+        carried = {
+            name: pa.array([row.carried[k] for row in rows], pa.string()) for k, name in enumerate(options.carried)
+        }
+        return documents._replace(multiline=np.array(multiline, np.int64), carried=carried)
 
 
 # ----------------------------------------------------------------------------------------------------------------------

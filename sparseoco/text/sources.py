@@ -326,6 +326,7 @@ def _content_format(path: str, compression: str | None) -> str | None:
 # The files of a folder, which of its folders are labels, and outputs that would be among the files.
 
 
+WRITTEN = ("manifest.json", "part.parquet")  # examples of the files that a command writes to a folder
 MARKERS = frozenset({"_SUCCESS", "_metadata", "_common_metadata"})  # of complete folders; they hold no documents
 
 
@@ -366,11 +367,7 @@ def hidden_files(inputs: Iterable[str], options: TextOptions) -> list[str]:
 
 
 def check_apart(
-    out: Location,
-    inputs: Iterable[str],
-    options: StoreOptions,
-    sources: Iterable[str] = (),
-    written: Sequence[str] = ("manifest.json", "part.parquet"),
+    out: Location, inputs: Iterable[str], options: StoreOptions, sources: Iterable[str] = (), *, is_file: bool = False
 ) -> None:
     """Check that an output is not among the inputs, where the next run would read it.
 
@@ -384,8 +381,8 @@ def check_apart(
         Which files of the folders are read.
     sources : iterable of str
         The absolute paths of the files of the inputs, none of which may be in `out`.
-    written : sequence of str
-        Examples of what is written in the folder `out`; none if it is a file.
+    is_file : bool
+        Whether `out` is a file.
 
     Raises
     ------
@@ -393,8 +390,8 @@ def check_apart(
         Names the input.
     """
     own = real_path(str(out)).rstrip("/")
-    paths = [f"{own}/{name}" for name in written] or [own]
-    found = [path for path in sources if (real_path(path).startswith(f"{own}/") if written else real_path(path) == own)]
+    paths = [own] if is_file else [f"{own}/{name}" for name in WRITTEN]
+    found = [path for path in sources if (real_path(path) == own if is_file else real_path(path).startswith(f"{own}/"))]
     for item in inputs:
         check_name(item)
         folder = real_path(absolute_path(item.removeprefix("file://"))).rstrip("/")

@@ -147,7 +147,7 @@ def read_files(split: "Split", listing: Listing, options: TextOptions) -> Docume
         except MalformedRowError as error:
             bad.append(error.at(1, 0)._replace(file=file.name))
         digest.add(f"{stream.sha256} {file.name}")
-    return Documents.from_rows(rows, bad, options.labels if labelled else None, digest=digest.hexdigest())
+    return Documents.from_rows(rows, bad, options.labels if labelled else None)._replace(digest=digest.hexdigest())
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -174,10 +174,8 @@ def read_part(documents: Documents | CountedDocuments, share: float, *, withheld
     if not share and not withheld:
         return documents
     drawn = hash_strings(documents.ids, _SEED, _BITS) < share * 2.0**_BITS
-    return _take(documents, np.flatnonzero(drawn == withheld))
+    rows = np.flatnonzero(drawn == withheld)
 
-
-def _take(documents: Documents | CountedDocuments, rows: NDArray[np.int64]) -> Documents | CountedDocuments:
     def take(values: Any) -> Any:
         return values[rows] if isinstance(values, np.ndarray) else take_rows(values, rows)
 
@@ -280,20 +278,17 @@ def read_split(
 
     Raises `InputError` for a file that cannot be read, or that changed, and `StorageError`.
     """
-    return read_part(_read_all(split, options, content, labelled=labelled), options.holdout, withheld=withheld)
-
-
-def _read_all(
-    split: Split, options: TextOptions, content: Content | None, *, labelled: bool
-) -> Documents | CountedDocuments:
+    documents: Documents | CountedDocuments
     if split.format in TABLES:
         table = open_table(split.path, split.format, split.version, split.pin)
-        return read_table(table, split.short, split.start, split.stop, options, labelled=labelled)
-    if split.format in FOLDERS:
+        documents = read_table(table, split.short, split.start, split.stop, options, labelled=labelled)
+    elif split.format in FOLDERS:
         listing = Listing.load(location(split.path)) if content is None else content
         assert isinstance(listing, Listing)
-        return read_files(split, listing, options)
-    return parse(split.format, read_chunk(split, content), options, labelled=labelled)
+        documents = read_files(split, listing, options)
+    else:
+        documents = parse(split.format, read_chunk(split, content), options, labelled=labelled)
+    return read_part(documents, options.holdout, withheld=withheld)
 
 
 def read_chunk(split: Split, content: Content | None = None) -> Chunk:
@@ -437,13 +432,12 @@ def write_rows(
     data = _header(split, options)
     if rows.size:
         data += _selected_bytes(split, read_chunk(split, content), rows, options)
-    commit_bytes(path, _compressed(data, compression_by_name(split.path)))
-
-
-def _compressed(data: bytes, compression: str | None) -> bytes:
+    compression = compression_by_name(split.path)
     if compression == "gzip":
-        return gzip.compress(data, GZIP_LEVEL, mtime=0)
-    return data if compression is None else zstandard.ZstdCompressor(ZSTD_LEVEL).compress(data)
+        data = gzip.compress(data, GZIP_LEVEL, mtime=0)
+    elif compression is not None:
+        data = zstandard.ZstdCompressor(ZSTD_LEVEL).compress(data)
+    commit_bytes(path, data)
 
 
 def _selected_bytes(split: Split, chunk: Chunk, rows: NDArray[np.int64], options: TextOptions) -> bytes:

@@ -30,7 +30,6 @@ from sparseoco.store.entries import (
     SourceTable,
     add_entries,
     read_shard_table,
-    read_source_table,
 )
 from sparseoco.store.manifest import Manifest, commit_manifest, latest_manifest
 from sparseoco.store.shards import Store
@@ -99,8 +98,8 @@ def test_any_ingests_give_the_same_tables_and_digest(
     assert manifest.digest == whole.digest
     for name in ("n_shards", "rows", "nonzeros", "bytes", "n_sources"):
         assert getattr(manifest, name) == getattr(whole, name)
-    shards, sources = read_shard_table(folder, manifest), read_source_table(folder, manifest)
-    assert (shards, sources) == (read_shard_table(folder, whole), read_source_table(folder, whole))
+    shards, sources = read_shard_table(folder, manifest), SourceTable.read(folder, manifest.source_listing)
+    assert (shards, sources) == (read_shard_table(folder, whole), SourceTable.read(folder, whole.source_listing))
     assert list(shards) == [shard(number) for number in range(stop)]
     assert list(sources) == [source(number) for number in range(stop)]
 
