@@ -23,14 +23,7 @@ from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.execution.pool import TaskPool
 from sparseoco.store import transpose as transposing
 from sparseoco.store.corpus import weighted_corpus
-from sparseoco.store.entries import (
-    ShardEntry,
-    ShardTable,
-    SourceEntry,
-    SourceTable,
-    add_entries,
-    read_shard_table,
-)
+from sparseoco.store.entries import ShardEntry, ShardTable, SourceEntry, SourceTable, add_entries, read_shard_table
 from sparseoco.store.manifest import Manifest, commit_manifest, latest_manifest
 from sparseoco.store.shards import Store
 from sparseoco.store.terms import term_weights
