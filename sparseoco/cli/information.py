@@ -204,7 +204,7 @@ def clean(run: Location, *, keep_models: Count = None, dry_run: bool = False) ->
     """
     from dask.utils import format_bytes
 
-    from sparseoco.ops.clean import clean as remove
+    from sparseoco.ops.status import clean as remove
 
     removed = remove(run, keep_models=keep_models, dry_run=dry_run)
     for entry in removed:

@@ -23,8 +23,7 @@ from sparseoco.offline.options import OptimumOptions
 from sparseoco.pipeline.run_file import NightlyOptions, load_run_file
 from sparseoco.storage.locations import Location
 from sparseoco.store.weighting import FeatureOptions
-from sparseoco.text.options import IngestOptions, StoreOptions
-from sparseoco.text.tokenizer import TokenizerOptions
+from sparseoco.text.options import IngestOptions, StoreOptions, TokenizerOptions
 from sparseoco.training.options import DEFAULT_ALGORITHM, SearchOptions, resolve
 
 INGEST_PANELS = (

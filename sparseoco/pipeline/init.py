@@ -24,9 +24,9 @@ from sparseoco.text.documents import BadRow
 from sparseoco.text.formats import DELIMITERS, FOLDERS, TABLES, UNLABELLED, WITH_FIELDS
 from sparseoco.text.options import IngestOptions, TextOptions
 from sparseoco.text.parsers import object_keys
+from sparseoco.text.parsing import MalformedRowError, parse_time
 from sparseoco.text.passes import SplitReader
 from sparseoco.text.readers import FIRST_BYTES, Preview, Sample, describe_sources, preview
-from sparseoco.text.rows import MalformedRowError, parse_time
 from sparseoco.text.sources import Source, find_sources
 from sparseoco.text.splits import position
 from sparseoco.text.streams import AUTO, UTF8, first_bytes

@@ -483,7 +483,9 @@ def _series(frame: _Frame, own: Series, key: int) -> Markup:
         lower = [f"{short(frame.x(x))} {short(frame.y(y))}" for x, y in zip(own.x, own.low, strict=True)]
         parts.append(element("path", class_="band", d=f"M{'L'.join([*upper, *reversed(lower)])}Z"))
     elif len(own.low):
-        parts.append(element("path", class_="error", d=_error_bars(frame, own)))
+        ends = [(frame.x(x), low, high) for x, low, high in zip(own.x, own.low, own.high, strict=True) if low < high]
+        bars = (f"M{short(x)} {short(frame.y(low))}V{short(frame.y(high))}" for x, low, high in ends)
+        parts.append(element("path", class_="error", d="".join(bars)))
     marks = ""
     if own.marker:
         shape = _marker(own.marker, own.size)
@@ -523,14 +525,6 @@ def _line(places: Iterable[tuple[float, float] | None], steps: bool) -> str:
         parts.append(f"M{x} {y}" if move else f"H{x}V{y}" if steps else f"L{x} {y}")
         move = False
     return "".join(parts)
-
-
-def _error_bars(frame: _Frame, own: Series) -> str:
-    return "".join(
-        f"M{short(frame.x(x))} {short(frame.y(low))}V{short(frame.y(high))}"
-        for x, low, high in zip(own.x, own.low, own.high, strict=True)
-        if low < high
-    )
 
 
 def _bars(frame: _Frame, own: Series) -> str:

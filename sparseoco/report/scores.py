@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sparseoco.core.formatting import PERCENT, amount, capitalised, integer, percent, plural
 from sparseoco.report.charts import COLOURS, NEUTRAL, Chart, Level, Plot, Series, linear_axis, plot, render_page
 from sparseoco.report.page import Tile
-from sparseoco.report.predictions import PredictionSet, read_prediction_sets
+from sparseoco.report.predictions import read_prediction_sets
 from sparseoco.report.results import ModelRecord
 from sparseoco.scoring.distribution import OTHERS, PROBABILITY_BINS, read_distribution
 from sparseoco.scoring.kept import KeptDescription, read_kept
@@ -244,11 +244,10 @@ def promise(kept: KeptDescription, model: ModelEntry) -> Selection | None:
     classes = model.classes
     wanted = classes.index(kept.class_name)
     sets = read_prediction_sets(run, read_validated(path, ModelRecord), classes, wanted)
-    return _best(sets[-1], wanted, kept) if sets else None
-
-
-def _best(found: PredictionSet, wanted: int, kept: KeptDescription) -> Selection:
-    """The documents with the best scores, as large a share as is kept, and those that tie with the last of them."""
+    if not sets:
+        return None
+    # The documents with the best scores, as large a share as is kept, and those that tie with the last of them.
+    found = sets[-1]
     scores, truth = found.score(wanted), found.truth(wanted)
     rows = -(-kept.rows * found.rows // kept.documents)
     chosen = scores >= np.sort(scores)[::-1][rows - 1] if rows else np.zeros(found.rows, np.bool_)

@@ -19,8 +19,7 @@ from sparseoco.scoring.options import ScoreOptions
 from sparseoco.scoring.parts import Listed, ModelEntry, ScoredSource, ScoreManifest, Scoring
 from sparseoco.storage.commit import remove_file
 from sparseoco.storage.locations import Location
-from sparseoco.store.shards import write_quarantine
-from sparseoco.store.terms import add_files
+from sparseoco.store.shards import add_files, write_quarantine
 from sparseoco.text.array_files import clear_staging, staging_folder, starting_over
 from sparseoco.text.formats import UNLABELLED
 from sparseoco.text.options import PER_INGEST, SHARD_BYTES, TextOptions, shard_size

@@ -21,23 +21,12 @@ from sparseoco.store.entries import (
     ShardEntry,
     ShardTable,
     SourceTable,
-    first_manifest,
     read_shard_table,
     read_table,
     unlike_manifest,
     write_data_file,
 )
-from sparseoco.store.manifest import (
-    ClassEntry,
-    Column,
-    FeatureTable,
-    FileEntry,
-    LabelTable,
-    Manifest,
-    commit_manifest,
-    latest_manifest,
-    read_manifest,
-)
+from sparseoco.store.manifest import Column, FileEntry, Manifest, latest_manifest, read_manifest
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Labels: of documents that have any number of classes each, and how many outputs a model of them has.
@@ -640,46 +629,6 @@ def write_frequencies(folder: Location, features: NDArray[np.int64], documents: 
     return write_data_file(folder, "frequencies", table, use_dictionary=False, column_encoding=encoding)
 
 
-def write_dense(
-    folder: Location, counts: NDArray[np.int64], labels: NDArray[np.int32], options: dict[str, Any], *, shard_rows: int
-) -> None:
-    """Write a small store: counts (documents, features) of terms t0, t1, …; labels are classes c0, c1, ….
-
-    Parameters
-    ----------
-    options : dict
-        The text options that its manifest names.
-    shard_rows : int
-        Documents per shard.
-    """
-    rows, features = counts.shape
-    entries = []
-    for first in range(0, rows, shard_rows):
-        part = counts[first : first + shard_rows]
-        where = np.nonzero(part)
-        shard = ShardRows(
-            ids=pa.array([f"d{i}" for i in range(first, first + len(part))]),
-            labels=labels[first : first + len(part)],
-            indptr=np.concatenate([[0], np.cumsum((part > 0).sum(axis=1))]),
-            indices=where[1].astype(np.int32),
-            counts=part[where].astype(np.uint16),
-        )
-        entries.append(write_shard(folder, shard, n_features=features))
-    terms = pa.array([f"t{j}" for j in range(features)])
-    totals, documents = counts.sum(axis=0), (counts > 0).sum(axis=0)
-    vocabulary = write_terms(folder, "vocabulary", np.arange(features), terms, totals, documents)
-    classes = tuple(ClassEntry(name=f"c{k}", rows=n) for k, n in enumerate(np.bincount(labels).tolist()))
-    manifest = first_manifest(
-        folder,
-        entries,
-        options=options,
-        options_digest="",
-        features=FeatureTable(kind="vocabulary", count=features, files=(vocabulary,)),
-        labels=LabelTable(kind="classes", classes=classes),
-    )
-    commit_manifest(folder, manifest)
-
-
 def write_quarantine(folder: Location, rows: Sequence[tuple[str, int, int, str]]) -> FileEntry:
     """Write the quarantined rows: (file, line, byte offset, reason), never their text."""
     schema = pa.schema({"file": pa.string(), "line": pa.int64(), "offset": pa.int64(), "reason": pa.string()})
@@ -690,6 +639,58 @@ def write_quarantine(folder: Location, rows: Sequence[tuple[str, int, int, str]]
 def _lists(offsets: pa.Array, values: pa.Array) -> pa.ListArray:
     element = pa.field("element", values.type, nullable=False)
     return pa.ListArray.from_arrays(offsets, values, type=pa.list_(element))
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The files of terms and of quarantined rows of a store, merged as they grow: their number is logarithmic.
+
+
+MERGED_BYTES = 16 << 20  # of a merged file at most: it is read into memory
+FileKind = Literal["vocabulary", "names", "quarantine"]
+RATIO = 2  # a file is merged with later ones of at least half its size
+
+
+def add_files(
+    folder: Location, kind: FileKind, files: Sequence[FileEntry], added: Sequence[FileEntry]
+) -> tuple[FileEntry, ...]:
+    """The files of a new version: those before that are not more than twice as large as the new ones are merged.
+
+    Parameters
+    ----------
+    folder : Location
+        The folder of the store.
+    kind : {"vocabulary", "names", "quarantine"}
+    files, added : sequence of FileEntry
+        The files of the previous version, and the new ones.
+
+    Returns
+    -------
+    tuple of FileEntry
+        The files of the new version; merged ones are written.
+
+    Raises
+    ------
+    StorageError
+        If a file is corrupt or cannot be written.
+    """
+    kept, merged, size = list(files), list(added), sum(entry.bytes for entry in added)
+    while added and kept and kept[-1].bytes <= min(RATIO * size, MERGED_BYTES - size):
+        merged.insert(0, kept.pop())
+        size += merged[0].bytes
+    if len(merged) == len(added):
+        return (*kept, *added)
+    tables = [read_table(folder, entry) for entry in merged]
+    return (*kept, _write_merged(folder, kind, pa.concat_tables(tables, promote_options="permissive")))
+
+
+def _write_merged(folder: Location, kind: FileKind, table: pa.Table) -> FileEntry:
+    if kind == "quarantine":
+        return write_quarantine(folder, [tuple(row.values()) for row in table.to_pylist()])
+    if kind == "names":  # a term of a feature may be in several files
+        sums = table.group_by(["feature", "term"]).aggregate([("count", "sum"), ("documents", "sum")])
+        table = sums.rename_columns(["feature", "term", "count", "documents"])
+    table = table.sort_by([("feature", "ascending"), ("term", "ascending")]).combine_chunks()
+    return write_terms(folder, kind, *table.columns)
 
 
 # ----------------------------------------------------------------------------------------------------------------------

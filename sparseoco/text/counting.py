@@ -30,10 +30,9 @@ from sparseoco.text.formats import UNLABELLED
 from sparseoco.text.kernels import ngrams as ngram_kernels
 from sparseoco.text.kernels import preprocess as kernels
 from sparseoco.text.kernels import tokenize as token_kernels
-from sparseoco.text.options import Fields, NumberField, TextField, TextOptions, namespace
+from sparseoco.text.options import NUMBER, NUMBERS, NumberField, TextField, TextOptions, TokenizerOptions, namespace
 from sparseoco.text.splits import Content, Split, read_split
 from sparseoco.text.tasks import TextJob, retain_freed_memory
-from sparseoco.text.tokenizer import JOINERS, NUMBER, NUMBERS, TokenizerOptions
 
 # ----------------------------------------------------------------------------------------------------------------------
 # From documents to tokens: lower case, accents, word characters and white space as in scikit-learn.
@@ -79,11 +78,11 @@ def _words(texts: Texts, options: TokenizerOptions) -> Tokens:
     data = np.concatenate([texts.data, np.frombuffer(b"".join(normalized), np.uint8)])
     words = _code_points(np.strings.isalnum)
     clean, ends = kernels.preprocess(data, starts, stops, ~changed & options.lowercase, words)
-    if pattern.joiners != "none":
+    if pattern.joiners:
         joiners = np.zeros(token_kernels.N_CODE_POINTS, np.bool_)
-        joiners[[ord(character) for character in JOINERS[pattern.joiners]]] = True
+        joiners[[ord(character) for character in pattern.joiners]] = True
         neighbours = np.ones(token_kernels.N_CODE_POINTS, np.bool_)
-        if pattern.joiners == "decimal_points":
+        if pattern.folds_numbers:
             neighbours = _code_points(np.strings.isdecimal)
         token_kernels.keep_joiners(data, starts, stops, joiners, neighbours, clean, ends)
     return clean, ends
@@ -671,6 +670,10 @@ def count_documents(documents: Documents | CountedDocuments, options: TextOption
 def describe_counts(path: Location, split: Split) -> PartialCounts:
     """The summary of a staging file."""
     arrays, facts = array_files.load_arrays(path)
+    labels: dict[str, int] = {}
+    if "label_bytes" in arrays:
+        found = array_files.stored_strings(arrays, "label").value_counts()
+        labels = dict(zip(found.field("values").to_pylist(), found.field("counts").to_pylist(), strict=True))
     return PartialCounts(
         path=str(path),
         split=split,
@@ -684,16 +687,9 @@ def describe_counts(path: Location, split: Split) -> PartialCounts:
         missing={
             name.removeprefix(MISSING): int(values.sum()) for name, values in arrays.items() if name.startswith(MISSING)
         },
-        labels=_count_labels(arrays),
+        labels=labels,
         digest=facts["digest"],
     )
-
-
-def _count_labels(arrays: Arrays) -> dict[str, int]:
-    if "label_bytes" not in arrays:
-        return {}
-    found = array_files.stored_strings(arrays, "label").value_counts()
-    return dict(zip(found.field("values").to_pylist(), found.field("counts").to_pylist(), strict=True))
 
 
 def without_rows(counts: PartialCounts, rows: NDArray[np.int64]) -> PartialCounts:
@@ -734,7 +730,7 @@ def choose_bins(job: TextJob, counts: list[PartialCounts]) -> tuple[TextJob, lis
     Returns the job, whose options then have the cuts of all bins, and the partial counts with the bins.
     """
     paths = [split.path for split in counts]
-    chosen: Fields = {}
+    chosen: dict[str, NumberField] = {}
     for name, field in job.options.fields.items():
         if isinstance(field, NumberField) and field.transform == "bins" and field.cuts is None:
             cuts = job.tasks(quantile_cuts, paths, name, field.bins).result()

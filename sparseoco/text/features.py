@@ -18,9 +18,8 @@ from sparseoco.text import array_files, vocabulary
 from sparseoco.text.array_files import Arrays
 from sparseoco.text.counting import SUMS, PartialCounts, level_bounds, merge_ngrams
 from sparseoco.text.kernels.ngrams import HALF, map_keys, pack_keys, unpack_keys
-from sparseoco.text.options import TextOptions, VocabularyPolicy
+from sparseoco.text.options import Naming, TextOptions, VocabularyPolicy
 from sparseoco.text.tasks import TextJob
-from sparseoco.text.tokenizer import Naming
 from sparseoco.text.vocabulary import Exchange, Vocabulary, open_pieces, plan_exchange, term_fields
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -377,19 +376,15 @@ def _names(exchange: Exchange, merged: Arrays, numbers: NDArray[np.int64], namin
     """The names of n-grams of a range, whose levels are numbered together."""
     levels = [merged[f"keys_{n}"] for n in range(1, n_levels(merged) + 1)]
     parents, lasts = vocabulary.ngram_parents(levels)
-    tokens, places = _ranked(lasts)
+    # The distinct tokens in increasing order, and the place of each one among them: faster than by np.unique.
+    ordered, order = unpack_keys(np.sort(pack_keys(lasts, np.arange(lasts.size))))
+    first = np.diff(ordered, prepend=-1) > 0
+    places = np.empty(lasts.size, np.int32)
+    places[order] = np.cumsum(first) - 1
+    tokens = vocabulary.take_tokens(exchange, ordered[first])
     return vocabulary.ngram_names(
         numbers, parents, places, vocabulary.take_tokens(exchange, tokens), naming, len(levels)
     )
-
-
-def _ranked(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """(the distinct values below 2^31 in increasing order, the place of each value among them)."""
-    ordered, order = unpack_keys(np.sort(pack_keys(values, np.arange(values.size))))  # faster than np.unique
-    first = np.diff(ordered, prepend=-1) > 0
-    places = np.empty(values.size, np.int32)
-    places[order] = np.cumsum(first) - 1
-    return ordered[first], places
 
 
 def gather_ids(target: Location, exchange: Exchange, group: int) -> None:

@@ -17,31 +17,15 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
+from sparseoco.text import parsing
 from sparseoco.text.documents import CountedDocuments, Documents, ParsedRow, label_array
 from sparseoco.text.formats import DELIMITERS
 from sparseoco.text.kernels import records as record_kernels
 from sparseoco.text.options import TextOptions
-from sparseoco.text.rows import (
-    BOM,
-    MAX_FLOAT32,
-    NOT_A_NUMBER,
-    Chunk,
-    MalformedRowError,
-    RecordParser,
-    check_columns,
-    encode_text,
-    line_too_long,
-    parse_label,
-    parse_number,
-)
+from sparseoco.text.parsing import Chunk, MalformedRowError, RecordParser, encode_text, parse_label, parse_number
 
 if TYPE_CHECKING:
     from _csv import Reader
-
-
-def parse(form: str, chunk: Chunk, options: TextOptions, *, labelled: bool) -> Documents | CountedDocuments:
-    """The documents of whole lines of this format, with labels if `labelled`."""
-    return PARSERS[form](chunk, options, labelled=labelled)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -68,7 +52,7 @@ def read_jsonl(chunk: Chunk, options: TextOptions, *, labelled: bool) -> Documen
 
 def object_keys(head: bytes) -> tuple[str, ...]:
     """The keys of the object in the first line of some text, if it is one."""
-    for line in head.removeprefix(BOM).splitlines()[:-1] or [head]:
+    for line in head.removeprefix(parsing.BOM).splitlines()[:-1] or [head]:
         if line.strip():
             try:
                 row = orjson.loads(line)
@@ -155,10 +139,10 @@ class RecordScanner:
             For a record that is too long, and for a quoted field without an end.
         """
         if self.at_start:
-            if len(pending) < len(BOM) and not at_end:
+            if len(pending) < len(parsing.BOM) and not at_end:
                 return -1
             self.at_start = False
-            self._position = len(BOM) if pending[: len(BOM)] == BOM else 0
+            self._position = len(parsing.BOM) if pending[: len(parsing.BOM)] == parsing.BOM else 0
         found, self._position, self._state, self._begin, self._opened = record_kernels.scan_records(
             np.frombuffer(pending, np.uint8), self._position, self._state, self._begin, self._opened,
             at_least, self.options.max_line_bytes, ord(self.delimiter), quote(self.delimiter), at_end,
@@ -176,7 +160,7 @@ class RecordScanner:
                 code="unclosed-quote",
             )
         if found == record_kernels.TOO_LONG:
-            raise line_too_long(self.name, line + line_starts(pending, self._begin).size - 1, self.options)
+            raise parsing.line_too_long(self.name, line + line_starts(pending, self._begin).size - 1, self.options)
         if found == record_kernels.NEEDS_MORE:
             return -1
         self._reset()
@@ -189,7 +173,7 @@ class RecordScanner:
 
 def blank_size(data: bytes) -> int:
     """Size of the mark and of the blank lines that precede the first record of a file."""
-    return len(data) - len(data.lstrip(BOM + b"\r\n"))
+    return len(data) - len(data.lstrip(parsing.BOM + b"\r\n"))
 
 
 def parse_header(data: bytes, scanner: RecordScanner) -> tuple[str, ...]:
@@ -213,11 +197,11 @@ def read_delimited(chunk: Chunk, options: TextOptions, *, labelled: bool, delimi
     """Read records; columns are named by the header, or 1, 2, … without one."""
     if chunk.header:
         mend = ", or --no-header if the first line is a document" if options.header else ""
-        check_columns(chunk.header, chunk.name, options, labelled=labelled, mend=mend)
+        parsing.check_columns(chunk.header, chunk.name, options, labelled=labelled, mend=mend)
     data = chunk.data[: chunk.size].tobytes()
-    text = (data if chunk.offset else data.removeprefix(BOM)).decode("utf-8", "surrogateescape")
+    text = (data if chunk.offset else data.removeprefix(parsing.BOM)).decode("utf-8", "surrogateescape")
     records = _records(text, delimiter, options)
-    parser = RecordParser(chunk.short, options, labelled=labelled, no_label=NOT_A_NUMBER)
+    parser = RecordParser(chunk.short, options, labelled=labelled, no_label=parsing.NOT_A_NUMBER)
     rows: list[ParsedRow] = []
     malformed: list[tuple[int, MalformedRowError]] = []
     multiline: list[int] = []
@@ -293,8 +277,8 @@ def read_counted(
         sums: dict[str, float] = {}
         for name, count in parsed[0]:
             sums[name] = sums.get(name, 0.0) + count
-        if not all(abs(value) <= MAX_FLOAT32 for value in sums.values()):
-            raise MalformedRowError(f"a count is larger than {MAX_FLOAT32:.3g}")
+        if not all(abs(value) <= parsing.MAX_FLOAT32 for value in sums.values()):
+            raise MalformedRowError(f"a count is larger than {parsing.MAX_FLOAT32:.3g}")
         return line, {name: value for name, value in sums.items() if value != 0.0}, parsed[1]
 
     rows, bad = chunk.parse_lines(options, parse_row)

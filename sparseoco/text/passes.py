@@ -22,7 +22,7 @@ from sparseoco.text.documents import BadRow
 from sparseoco.text.formats import DELIMITERS, FOLDERS, TABLES, UNLABELLED
 from sparseoco.text.options import PER_INGEST, SHARD_BYTES, TextOptions
 from sparseoco.text.parsers import RecordScanner, blank_size, line_starts, parse_header
-from sparseoco.text.rows import SLACK, line_too_long
+from sparseoco.text.parsing import SLACK, line_too_long
 from sparseoco.text.sources import Source, check_apart, check_applied, files_again, find_sources, with_unique_names
 from sparseoco.text.splits import Content, Listing, Split, check_bad_rows, read_files
 from sparseoco.text.streams import AUTO, UTF8, Stream

@@ -21,8 +21,8 @@ from sparseoco.text.encoding import HashIndex, encode_rows
 from sparseoco.text.formats import FOLDERS, TABLES, UNLABELLED
 from sparseoco.text.options import SHARD_BYTES, TextOptions
 from sparseoco.text.parsers import load_object, object_keys
+from sparseoco.text.parsing import MalformedRowError, RecordParser, encode_text
 from sparseoco.text.passes import SplitReader, check_ingested, find_new, new_sources
-from sparseoco.text.rows import MalformedRowError, RecordParser, encode_text
 from sparseoco.text.sources import (
     Source,
     check_applied,

@@ -14,9 +14,8 @@ from sparseoco.storage.commit import digest_value
 from sparseoco.storage.inputs import FolderFile, Pin
 from sparseoco.storage.locations import Location, absolute_path, check_name, real_path, storage_error
 from sparseoco.text import formats
-from sparseoco.text.options import StoreOptions, TextOptions
+from sparseoco.text.options import StoreOptions, TextOptions, TokenizerOptions
 from sparseoco.text.streams import AUTO, first_bytes
-from sparseoco.text.tokenizer import TokenizerOptions
 
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 MAGIC = {b"PAR1": "parquet", b"ARROW1": "arrow"}

@@ -21,23 +21,14 @@ from sparseoco.storage.commit import commit_bytes, digest_value
 from sparseoco.storage.inputs import FolderFile, Pin, SetDigest, changed, read_range, small_contents, some_bytes
 from sparseoco.storage.locations import Location, location, storage_error
 from sparseoco.storage.tables import parquet_writer
+from sparseoco.text import parsing
 from sparseoco.text.array_files import load_arrays, save_arrays
 from sparseoco.text.documents import BadRow, CountedDocuments, Documents, ParsedRow, hash_strings
 from sparseoco.text.formats import DELIMITERS, FOLDERS, FORMATS, TABLES, UNLABELLED
 from sparseoco.text.kernels.records import NEWLINE, RECORD_START, RETURN, scan_records
 from sparseoco.text.options import TextOptions
-from sparseoco.text.parsers import line_starts, object_keys, parse, quote
-from sparseoco.text.rows import (
-    BOM,
-    SLACK,
-    Chunk,
-    MalformedRowError,
-    encode_text,
-    field_flags,
-    line_too_long,
-    parse_label,
-    shown,
-)
+from sparseoco.text.parsers import PARSERS, line_starts, object_keys, quote
+from sparseoco.text.parsing import Chunk, MalformedRowError, encode_text, parse_label
 from sparseoco.text.sources import Source, compression_by_name, document_label
 from sparseoco.text.streams import SAMPLE, NotTextError, Stream, first_bytes
 from sparseoco.text.tables import check_parquet_types, concat_arrays, open_table, read_table, take_rows
@@ -138,7 +129,7 @@ def read_files(split: "Split", listing: Listing, options: TextOptions) -> Docume
         try:
             data = b"".join(stream)
             if len(data) > options.max_line_bytes:
-                raise line_too_long(file.path, None, options)
+                raise parsing.line_too_long(file.path, None, options)
             text = encode_text(data.decode("utf-8-sig", "surrogateescape"), options)
             label = parse_label(document_label(file.name, split.name), options) if labelled else None
             rows.append(ParsedRow(text, f"{split.short}/{file.name}", label, 1))
@@ -287,7 +278,7 @@ def read_split(
         assert isinstance(listing, Listing)
         documents = read_files(split, listing, options)
     else:
-        documents = parse(split.format, read_chunk(split, content), options, labelled=labelled)
+        documents = PARSERS[split.format](read_chunk(split, content), options, labelled=labelled)
     return read_part(documents, options.holdout, withheld=withheld)
 
 
@@ -298,7 +289,7 @@ def read_chunk(split: Split, content: Content | None = None) -> Chunk:
     """
     size = split.stop - split.start
     if content is None:
-        content = np.empty(size + SLACK, np.uint8)
+        content = np.empty(size + parsing.SLACK, np.uint8)
         read_range(split.path, split.name, split.start, content[:size].data, split.pin)
         if split.xxh3 is not None and xxh3_64_intdigest(content[:size].data) != split.xxh3:
             raise changed(split.name)
@@ -363,7 +354,11 @@ def fields_to_name(split: Split, row: BadRow, options: TextOptions) -> str:
     names = tuple(dict.fromkeys(name for line in lines for name in object_keys(line)))
     kinds = {kind} if options.fields else {"text", kind}  # a text is always needed
     absent = [name for name in used if name in kinds and used[name] not in names]
-    return f"; the fields are {shown(names)}: set {field_flags(absent)}" if names and kind in absent else ""
+    return (
+        f"; the fields are {parsing.shown(names)}: set {parsing.field_flags(absent)}"
+        if names and kind in absent
+        else ""
+    )
 
 
 def _text_near(path: str, start: int) -> bytes:
@@ -446,8 +441,8 @@ def _selected_bytes(split: Split, chunk: Chunk, rows: NDArray[np.int64], options
     delimiter = DELIMITERS.get(split.format)
     lines = chunk.lines(options) if delimiter is None else line_starts(data, chunk.size)
     starts = lines[rows - split.line]
-    if split.start == 0 and data[: len(BOM)].tobytes() == BOM:
-        starts = np.maximum(starts, len(BOM))
+    if split.start == 0 and data[: len(parsing.BOM)].tobytes() == parsing.BOM:
+        starts = np.maximum(starts, len(parsing.BOM))
     if delimiter is None:
         stops = lines[rows - split.line + 1]
     else:

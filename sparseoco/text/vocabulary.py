@@ -22,7 +22,7 @@ from sparseoco.text.documents import Texts
 from sparseoco.text.kernels.lookup import NgramRange, NgramTables, find_ngrams, key_tables
 from sparseoco.text.kernels.ngrams import HALF, pack_keys, unpack_keys
 from sparseoco.text.kernels.preprocess import leading_bytes, sort_rows, term_offsets, write_terms
-from sparseoco.text.tokenizer import LONGEST_NGRAM, WORDS, Naming, TokenizerOptions
+from sparseoco.text.options import LONGEST_NGRAM, WORDS, Naming, TokenizerOptions
 
 # ----------------------------------------------------------------------------------------------------------------------
 # The exchange that turns partial counts into a vocabulary: pieces are merged in groups, groups in ranges of tokens.
@@ -98,11 +98,8 @@ class Exchange(NamedTuple):
         """The first tokens of all ranges but the first."""
         if self.n_ranges == 1:
             return []
-        return (
-            array_files.stored_strings(array_files.read_block(self.path("edges"), 0), "edge")
-            .cast(pa.large_binary())
-            .to_pylist()
-        )  # type: ignore[no-any-return]
+        strings = array_files.stored_strings(array_files.read_block(self.path("edges"), 0), "edge")
+        return strings.cast(pa.large_binary()).to_pylist()  # type: ignore[no-any-return]
 
 
 def plan_exchange(folder: Location, key: str, names: Sequence[str], size: int, counted_from: int) -> Exchange:

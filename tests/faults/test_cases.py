@@ -19,7 +19,7 @@ from sparseoco.estimators.export import export_sklearn
 from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.pipeline.evaluation import predict, text_and_ids
 from sparseoco.pipeline.explanation import Explainer, compare_models
-from sparseoco.storage.checkpoints import read_checkpoint
+from sparseoco.storage.tables import read_checkpoint
 from sparseoco.store.shards import Store
 from sparseoco.text import counting
 from sparseoco.text import vocabulary as tokens

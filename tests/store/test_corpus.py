@@ -28,8 +28,8 @@ from sparseoco.store import terms as term_files
 from sparseoco.store.corpus import Corpus, folder_on_host, open_corpus, weighted_corpus
 from sparseoco.store.entries import ShardTable, read_table
 from sparseoco.store.manifest import FileEntry
-from sparseoco.store.shards import Store, read_shards, write_quarantine, write_terms
-from sparseoco.store.terms import TermWeights, add_files, inverse_document_frequencies, smooth_idf, term_weights
+from sparseoco.store.shards import Store, add_files, read_shards, write_quarantine, write_terms
+from sparseoco.store.terms import TermWeights, inverse_document_frequencies, smooth_idf, term_weights
 from sparseoco.store.weighting import COUNTS, TFIDF, FeatureOptions, Weighting
 from tests.search.by_hand import cluster_by_hand
 from tests.store.processes import (

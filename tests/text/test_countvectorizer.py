@@ -26,9 +26,8 @@ from sparseoco.text.documents import Texts, hash_strings
 from sparseoco.text.encoding import encode_rows
 from sparseoco.text.ingest import ingest
 from sparseoco.text.kernels.preprocess import sort_rows
-from sparseoco.text.options import TextOptions
+from sparseoco.text.options import TOKEN_PATTERNS, TextOptions
 from sparseoco.text.readers import count_texts
-from sparseoco.text.tokenizer import TOKEN_PATTERNS
 from sparseoco.text.vocabulary import NgramIndex
 from sparseoco.training.models import write_model
 from tests.support.count_vectorizer import PIECES, counted, ingested, nasty, same, tokenizers, vectorizer

@@ -23,8 +23,8 @@ from sparseoco.text.documents import Documents
 from sparseoco.text.formats import DELIMITERS
 from sparseoco.text.options import TextOptions
 from sparseoco.text.parsers import read_jsonl
+from sparseoco.text.parsing import SLACK, Chunk
 from sparseoco.text.passes import Cut, cut_in_order, plan_source
-from sparseoco.text.rows import SLACK, Chunk
 from sparseoco.text.sources import Source, find_sources
 from tests.support.errors import raises_code
 from tests.support.tables import batches, documents

@@ -48,10 +48,9 @@ from sparseoco.offline.passes import (
     row_weights,
     tree_sum,
 )
-from sparseoco.storage.checkpoints import read_checkpoint, write_array, write_checkpoint
 from sparseoco.storage.commit import commit_json, make_folder, read_json, remove_file, remove_folder
 from sparseoco.storage.locations import Location
-from sparseoco.storage.tables import Row
+from sparseoco.storage.tables import Row, read_checkpoint, write_array, write_checkpoint
 from sparseoco.store.corpus import check_worker_running, host_folder, open_corpus
 from sparseoco.store.shards import Store, StoreReference, open_store, store_reference
 from sparseoco.store.terms import frequency_bins, frequency_rows

@@ -42,11 +42,18 @@ from sparseoco.offline.passes import (
     tree_sum,
 )
 from sparseoco.offline.quasi_newton import QuasiNewton
-from sparseoco.storage.checkpoints import is_complete, map_array, read_checkpoint, write_array, write_checkpoint
 from sparseoco.storage.commit import commit_json, digest_value, make_folder, read_json, remove_file, remove_folder
 from sparseoco.storage.locations import Location, location
 from sparseoco.storage.locks import FolderKind
-from sparseoco.storage.tables import Row, write_result_table
+from sparseoco.storage.tables import (
+    Row,
+    is_complete,
+    map_array,
+    read_checkpoint,
+    write_array,
+    write_checkpoint,
+    write_result_table,
+)
 from sparseoco.store.corpus import check_worker_running, worker_corpus
 from sparseoco.store.shards import Store, StoreReference, open_store, store_reference
 from sparseoco.store.weighting import COUNTS, Weighting

@@ -53,9 +53,9 @@ from sparseoco.offline.regret.bounds import (
     spread_marks,
 )
 from sparseoco.offline.regret.tables import Row, slope_row
-from sparseoco.storage.checkpoints import read_checkpoint, write_checkpoint
 from sparseoco.storage.commit import digest_value, read_json, remove_folder
 from sparseoco.storage.locations import Location
+from sparseoco.storage.tables import read_checkpoint, write_checkpoint
 from sparseoco.store.corpus import worker_corpus
 from sparseoco.store.shards import Store, StoreReference, open_store, store_reference
 from sparseoco.store.transpose import transpose

@@ -252,7 +252,7 @@ def test_a_state_that_is_temporarily_unreadable_is_kept(tmp_path: Path, monkeypa
     before = sorted(path.name for path in states.iterdir())
     full = Mock(side_effect=OSError(errno.EMFILE, os.strerror(errno.EMFILE)))
     with monkeypatch.context() as patch, raises_code("io-error", os.strerror(errno.EMFILE), kind=StorageError):
-        patch.setattr("sparseoco.storage.checkpoints.as_local_file", full)
+        patch.setattr("sparseoco.storage.tables.as_local_file", full)
         run_nightly(run)
     assert sorted(path.name for path in states.iterdir()) == before
     with monkeypatch.context() as patch:

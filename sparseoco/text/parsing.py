@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
 from sparseoco.store.manifest import Column
-from sparseoco.text.documents import BadRow, Documents, ParsedRow
+from sparseoco.text.documents import BadRow, Documents, ParsedRow, column_array, field_array
 from sparseoco.text.options import CategoryField, FieldOptions, NumberField, TextOptions
 from sparseoco.text.streams import AUTO, UTF8
 
@@ -320,12 +320,15 @@ class RecordParser:
 
     def documents(self, rows: list[ParsedRow], bad: list[BadRow], multiline: Sequence[int] = ()) -> Documents:
         """The documents of rows; `multiline` are the lines of those that span several."""
-        options = self._options
-        documents = Documents.from_rows(rows, bad, self._labels, self._columns, options.fields)
-        carried = {
-            name: pa.array([row.carried[k] for row in rows], pa.string()) for k, name in enumerate(options.carried)
-        }
-        return documents._replace(multiline=np.array(multiline, np.int64), carried=carried)
+        columns = {name: [row.columns[k] for row in rows] for k, name in enumerate(self._columns)}
+        fields = {name: [row.fields[k] for row in rows] for k, name in enumerate(self._options.fields)}
+        carried = {name: [row.carried[k] for row in rows] for k, name in enumerate(self._options.carried)}
+        return Documents.from_rows(rows, bad, self._labels)._replace(
+            columns={name: column_array(name, values) for name, values in columns.items()},
+            multiline=np.array(multiline, np.int64),
+            fields={name: field_array(values) for name, values in fields.items()},
+            carried={name: pa.array(values, pa.string()) for name, values in carried.items()},
+        )
 
 
 # ----------------------------------------------------------------------------------------------------------------------
