@@ -1,6 +1,6 @@
 """Ingest: raw text to a store of term counts.
 
-Count every split (`text.counting`), merge the vocabularies and choose the features (`text.vocabulary`), write every
+Count every split (`text.counting`), merge the vocabularies and choose the features (`text.features`), write every
 split as a shard (`text.encoding`). The steps exchange staging files, which are named by a digest of everything they
 depend on, so that a run that was killed reuses them. Nothing is visible before the manifest is committed.
 """

@@ -40,7 +40,7 @@ from sparseoco.text.options import LONGEST_NGRAM, WORDS, Naming, TokenizerOption
 #     tokens           all tokens by range, for the names of terms
 #     group-ngrams     the n-grams of a group by range, and their positions by piece
 #     range-ngrams     the n-grams of a range with their sums, and their positions by group
-#     chosen           the ids of the terms of each range by count (`selection`)
+#     chosen           the ids of the terms of each range by count (`features`)
 #     range-ids        the ids of the n-grams of a range by group; and a vocabulary file of the store
 #     group-ids        the ids of the n-grams of a group by piece
 
