@@ -23,7 +23,7 @@ from sparseoco.pipeline.nightly import (
     run_nightly,
 )
 from sparseoco.pipeline.run_file import RunFile
-from sparseoco.report import plain
+from sparseoco.report.page import plain
 from sparseoco.storage.locations import Location
 
 from .command import start

@@ -171,7 +171,7 @@ def search(
     options = validate(SearchOptions, given)
     from sparseoco.cli.summaries import summarize_run
     from sparseoco.pipeline import steps
-    from sparseoco.report import write_report
+    from sparseoco.report.page import write_report
 
     with progress_bars() as progress:
         steps.search(store, out, options, cluster, name=out.resolve().name, progress=progress)
@@ -236,7 +236,7 @@ def report(run: Location) -> None:
 
     Example: sparseoco report run
     """
-    from sparseoco.report import write_report
+    from sparseoco.report.page import write_report
 
     print_line(write_report(run))
 
@@ -359,7 +359,7 @@ def regret(
     """
     given = stated(marks=marks, tol=tol)
     from sparseoco.pipeline import comparators
-    from sparseoco.report import write_report
+    from sparseoco.report.page import write_report
     from sparseoco.storage.tables import read_parquet_file
 
     with progress_bars() as progress:

@@ -371,7 +371,12 @@ def merge_ngrams(parts: Sequence[Arrays]) -> tuple[Arrays, list[list[NDArray[np.
         merged[f"keys_{n}"] = level
         for name in (f"{what}_{n}" for what in SUMS):
             if any(name in part for part in parts):
-                merged[name] = _sum([part.get(name) for part in parts], positions[-1], level.size)
+                total = np.zeros(level.size, np.int64)
+                for part, position in zip(parts, level_positions, strict=True):
+                    if name in part:
+                        ngram_kernels.add_at(total, position, part[name])
+                # int32 halves the staged bytes.
+                merged[name] = total.astype(np.int32) if total.max(initial=0) < 2**31 else total
     return merged, positions
 
 
@@ -395,16 +400,6 @@ def _union(keys: Sequence[NDArray[np.uint64]]) -> tuple[NDArray[np.uint64], list
         *(ngram_kernels.compose(left_map, own) for own in left_positions),
         *(ngram_kernels.compose(right_map, own) for own in right_positions),
     ]
-
-
-def _sum(
-    parts: Sequence[NDArray[np.integer] | None], positions: Sequence[NDArray[np.int32]], size: int
-) -> NDArray[np.integer]:
-    total = np.zeros(size, np.int64)
-    for part, position in zip(parts, positions, strict=True):
-        if part is not None:
-            ngram_kernels.add_at(total, position, part)
-    return total.astype(np.int32) if total.max(initial=0) < 2**31 else total  # int32 halves the staged bytes
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -20,8 +20,7 @@ from sklearn.metrics import (
 
 from sparseoco.core.errors import StorageError
 from sparseoco.core.formatting import percent_with_error
-from sparseoco.report import read_results, write_report
-from sparseoco.report.page import at_threshold
+from sparseoco.report.page import at_threshold, write_report
 from sparseoco.report.predictions import (
     MAX_CONFUSION,
     PredictionSet,
@@ -35,6 +34,7 @@ from sparseoco.report.predictions import (
     threshold_curve,
     threshold_rows,
 )
+from sparseoco.report.results import read_results
 from sparseoco.storage.commit import commit_json, read_json
 from sparseoco.storage.locations import location
 from sparseoco.storage.tables import write_result_table
