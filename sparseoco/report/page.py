@@ -221,23 +221,20 @@ def overview(results: Results, table: list[LeaderboardRow], sets: Sequence[Predi
     notes = [f"Note: {note}." for note in (results.best.notes if results.best else ())]
     if results.best is not None and not results.best.beats_baseline and notes:
         lead, notes = [notes[0], *lead], notes[1:]
-    lead = [*_never_predicted(results), *_trained_on(results), *lead]
+    lead = [*_warnings(results), *lead]
     return Overview(" ".join(lead), " ".join([*sentences, *notes]), tiles + effort)
 
 
-def _never_predicted(results: Results) -> list[str]:
-    """Sentences on the classes that are never predicted."""
+def _warnings(results: Results) -> list[str]:
+    """Sentences on the classes that are never predicted, and one if the test documents are not new."""
     names = [record.name for record in results.run.corpus.classes]
     found = {"test documents": results.evaluation.never_predicted if results.evaluation else ()}
     missing = [names[k] for k in (results.model or {}).get("never_predicted", ()) if k < len(names)]
     found["held-out documents" if results.held_out else "documents that were not learned yet"] = tuple(missing)
-    return [f"{capitalised(metrics.never_predicted_sentence(of, documents))}." for documents, of in found.items() if of]
-
-
-def _trained_on(results: Results) -> list[str]:
-    """A sentence if the test documents are not new."""
-    names = results.evaluation.trained_on if results.evaluation else ()
-    return [f"{capitalised(metrics.trained_on_sentence(names))}."] if names else []
+    sentences = [metrics.never_predicted_sentence(of, documents) for documents, of in found.items() if of]
+    if results.evaluation and results.evaluation.trained_on:
+        sentences.append(metrics.trained_on_sentence(results.evaluation.trained_on))
+    return [f"{capitalised(sentence)}." for sentence in sentences]
 
 
 def _error_tiles(

@@ -375,16 +375,14 @@ def number_range(selection: Selection, number: int, n_features: int, out: str) -
 def _names(exchange: Exchange, merged: Arrays, numbers: NDArray[np.int64], naming: Naming) -> pa.Array:
     """The names of n-grams of a range, whose levels are numbered together."""
     levels = [merged[f"keys_{n}"] for n in range(1, n_levels(merged) + 1)]
-    parents, lasts = vocabulary.ngram_parents(levels)
+    parents = vocabulary.NgramParents.of(levels)
     # The distinct tokens in increasing order, and the place of each one among them: faster than by np.unique.
-    ordered, order = unpack_keys(np.sort(pack_keys(lasts, np.arange(lasts.size))))
+    ordered, order = unpack_keys(np.sort(pack_keys(parents.lasts, np.arange(parents.lasts.size))))
     first = np.diff(ordered, prepend=-1) > 0
-    places = np.empty(lasts.size, np.int32)
+    places = np.empty(order.size, np.int32)
     places[order] = np.cumsum(first) - 1
     tokens = vocabulary.take_tokens(exchange, ordered[first])
-    return vocabulary.ngram_names(
-        numbers, parents, places, vocabulary.take_tokens(exchange, tokens), naming, len(levels)
-    )
+    return vocabulary.ngram_names(numbers, parents._replace(lasts=places), tokens, naming)
 
 
 def gather_ids(target: Location, exchange: Exchange, group: int) -> None:

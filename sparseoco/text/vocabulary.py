@@ -254,8 +254,8 @@ class Vocabulary(NamedTuple):
 
     def terms(self, numbers: NDArray[np.int64], naming: Naming = WORDS) -> pa.Array:
         """Names of n-grams, numbered over all levels concatenated. Strings, or large strings from 2 GiB on."""
-        parents, lasts = ngram_parents([np.arange(len(self.tokens), dtype=np.uint64), *self.keys])
-        return ngram_names(numbers, parents, lasts.astype(np.int32), self.tokens, naming, len(self.level_sizes))
+        parents = NgramParents.of([np.arange(len(self.tokens), dtype=np.uint64), *self.keys])
+        return ngram_names(numbers, parents._replace(lasts=parents.lasts.astype(np.int32)), self.tokens, naming)
 
 
 def _locate(keys: NDArray[np.uint64], known: NDArray[np.uint64]) -> NDArray[np.int64]:
@@ -266,35 +266,39 @@ def _locate(keys: NDArray[np.uint64], known: NDArray[np.uint64]) -> NDArray[np.i
     return np.where(known[places] == keys, places, -1)
 
 
-def ngram_parents(levels: Sequence[NDArray[np.uint64]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(number of the prefix or −1, last token) of all n-grams, numbered over all levels, by their keys."""
-    halves = [unpack_keys(keys) for keys in levels]
-    firsts = np.cumsum([0, *(keys.size for keys in levels)])  # the numbers of the prefixes of the next level begin here
-    longer = (prefix + first for (prefix, _), first in zip(halves[1:], firsts, strict=False))
-    return np.concatenate([np.full(levels[0].size, -1), *longer]), np.concatenate([last for _, last in halves])
-
-
-def ngram_names(
-    numbers: NDArray[np.int64],
-    parents: NDArray[np.int64],
-    lasts: NDArray[np.int32],
-    tokens: pa.Array,
-    naming: Naming,
-    depth: int,
-) -> pa.Array:
-    """Names of n-grams of at most `depth` tokens: strings, or large strings from 2 GiB on.
+class NgramParents(NamedTuple):
+    """The prefix and the last token of n-grams, numbered over all levels.
 
     Parameters
     ----------
-    parents, lasts : ndarray
+    prefixes, lasts : ndarray
         The number of the prefix of each n-gram or −1, and its last token.
-    tokens : pyarrow.Array of strings
+    depth : int
+        Tokens of the longest n-grams.
     """
+
+    prefixes: NDArray[np.int64]
+    lasts: NDArray[Any]
+    depth: int
+
+    @classmethod
+    def of(cls, levels: Sequence[NDArray[np.uint64]]) -> "NgramParents":
+        """Those of all n-grams, by the keys of each level."""
+        halves = [unpack_keys(keys) for keys in levels]
+        firsts = np.cumsum([0, *(keys.size for keys in levels)])  # where the prefixes of the next level begin
+        longer = (prefix + first for (prefix, _), first in zip(halves[1:], firsts, strict=False))
+        prefixes = np.concatenate([np.full(levels[0].size, -1), *longer])
+        return cls(prefixes, np.concatenate([last for _, last in halves]), len(levels))
+
+
+def ngram_names(numbers: NDArray[np.int64], parents: NgramParents, tokens: pa.Array, naming: Naming) -> pa.Array:
+    """Names of n-grams, whose last tokens are int32: strings, or large strings from 2 GiB on."""
+    prefixes, lasts, depth = parents
     spaces = token_spaces(tokens, naming)
     token_bytes, token_offsets = array_files.string_buffers(tokens)
     padded = np.concatenate([token_bytes, np.zeros(8, np.uint8)])
-    offsets = term_offsets(numbers, parents, lasts, token_offsets, spaces)
-    data = write_terms(numbers, parents, lasts, padded, token_offsets, spaces, offsets, depth)
+    offsets = term_offsets(numbers, prefixes, lasts, token_offsets, spaces)
+    data = write_terms(numbers, prefixes, lasts, padded, token_offsets, spaces, offsets, depth)
     return array_files.string_array(data, offsets)
 
 
