@@ -113,14 +113,17 @@ class Documents(NamedTuple):
     carried: Mapping[str, pa.Array] = NO_FIELDS
 
     @classmethod
-    def from_rows(cls, rows: list["ParsedRow"], bad: list[BadRow], labels: LabelKind | None) -> "Documents":
-        """Collect the texts, ids and labels of rows."""
+    def from_rows(
+        cls, rows: list["ParsedRow"], bad: list[BadRow], labels: LabelKind | None, **others: Any
+    ) -> "Documents":
+        """Collect the texts, ids and labels of rows; `others` are other attributes."""
         return cls(
             strings=pa.array([row.text for row in rows], pa.large_binary()).view(pa.large_string()),
             ids=pa.array([row.id for row in rows], pa.string()),
             labels=label_array([row.label for row in rows], labels),
             lines=np.fromiter((row.line for row in rows), np.int64, len(rows)),
             bad=bad,
+            **others,
         )
 
     def __len__(self) -> int:

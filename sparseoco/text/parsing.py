@@ -318,16 +318,28 @@ class RecordParser:
             raise MalformedRowError(f"text field {self._options.text_field!r} is not a string")
         return value
 
-    def documents(self, rows: list[ParsedRow], bad: list[BadRow], multiline: Sequence[int] = ()) -> Documents:
-        """The documents of rows; `multiline` are the lines of those that span several."""
+    def documents(
+        self,
+        rows: list[ParsedRow],
+        bad: list[BadRow],
+        multiline: Sequence[int] = (),
+        carried: Mapping[str, pa.Array] | None = None,
+    ) -> Documents:
+        """The documents of rows; `multiline` are the lines of those that span several.
+
+        `carried` are the carried columns if the rows do not have them.
+        """
         columns = {name: [row.columns[k] for row in rows] for k, name in enumerate(self._columns)}
         fields = {name: [row.fields[k] for row in rows] for k, name in enumerate(self._options.fields)}
-        carried = {name: [row.carried[k] for row in rows] for k, name in enumerate(self._options.carried)}
-        return Documents.from_rows(rows, bad, self._labels)._replace(
+        texts = {name: [row.carried[k] for row in rows] for k, name in enumerate(self._options.carried)}
+        return Documents.from_rows(
+            rows,
+            bad,
+            self._labels,
             columns={name: column_array(name, values) for name, values in columns.items()},
             multiline=np.array(multiline, np.int64),
             fields={name: field_array(values) for name, values in fields.items()},
-            carried={name: pa.array(values, pa.string()) for name, values in carried.items()},
+            carried=carried or {name: pa.array(values, pa.string()) for name, values in texts.items()},
         )
 
 

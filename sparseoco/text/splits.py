@@ -138,7 +138,7 @@ def read_files(split: "Split", listing: Listing, options: TextOptions) -> Docume
         except MalformedRowError as error:
             bad.append(error.at(1, 0)._replace(file=file.name))
         digest.add(f"{stream.sha256} {file.name}")
-    return Documents.from_rows(rows, bad, options.labels if labelled else None)._replace(digest=digest.hexdigest())
+    return Documents.from_rows(rows, bad, options.labels if labelled else None, digest=digest.hexdigest())
 
 
 # ----------------------------------------------------------------------------------------------------------------------
