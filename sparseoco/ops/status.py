@@ -24,6 +24,7 @@ from sparseoco.scoring.parts import MANIFEST, PARTS, read_scores
 from sparseoco.search.selection import candidates
 from sparseoco.search.worker import read_state
 from sparseoco.storage import commit
+from sparseoco.storage.commit import EXPIRY_SECONDS, HEARTBEAT_SECONDS
 from sparseoco.storage.locations import Location, files_below, local_work_folder, resolve_against
 from sparseoco.storage.locks import exclusive_lock
 from sparseoco.storage.tables import Row, read_parquet_file
@@ -153,8 +154,8 @@ def _leased(lock: Location) -> FolderLock | None:
     content, since = json.loads(lock.read_bytes()), age([lock])
     if not isinstance(content, dict) or since is None:
         return None
-    expired = since >= commit.EXPIRY_SECONDS
-    seconds = since + commit.HEARTBEAT_SECONDS * int(content.get("heartbeats") or 0)
+    expired = since >= EXPIRY_SECONDS
+    seconds = since + HEARTBEAT_SECONDS * int(content.get("heartbeats") or 0)
     return FolderLock(str(lock.parent), str(content.get("owner")), seconds, held=not expired, expired=expired)
 
 

@@ -141,7 +141,7 @@ def test_a_folder_that_damages_all_it_is_given(
         save_arrays(path, *content)
         damage(path, "flipped", random.Random(0))
 
-    monkeypatch.setattr("sparseoco.text.counting.save_arrays", save)
+    monkeypatch.setattr("sparseoco.text.array_files.save_arrays", save)
     with raises_code("corrupt-file", ".counts", kind=StagingError):
         ingest_bytes(tmp_path, "a.jsonl", jsonl(random_texts(60)))
     assert sum("starting over" in message for message in caplog.messages) == 1

@@ -307,7 +307,7 @@ def test_all_quarantine_files_are_printed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sparseoco.store.terms.MERGED_BYTES", 0)
+    monkeypatch.setattr("sparseoco.store.shards.MERGED_BYTES", 0)
     for name in ("a", "b"):
         (tmp_path / f"{name}.jsonl").write_bytes(jsonl(random_texts(3), id=lambda k, name=name: f"{name}{k}") + b"{\n")
         assert call(monkeypatch, "ingest", f"{name}.jsonl", "--out", "out", "--max-bad-rows", "1") == 0
