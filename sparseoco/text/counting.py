@@ -444,16 +444,6 @@ def count_fields(documents: Documents | CountedDocuments, options: TextOptions) 
     return join_counts(parts, len(documents), options) | kept
 
 
-def count_bins(arrays: Arrays, options: TextOptions) -> Arrays:
-    """Partial counts with the bins of the values that `count_fields` kept, now that the options have their cuts."""
-    parts = [("", arrays)]
-    for name, field in options.fields.items():
-        if isinstance(field, NumberField) and f"{VALUES}{name}" in arrays:
-            parts.append(("", _count_number(arrays[f"{VALUES}{name}"], name, field)))
-    others = {name: array for name, array in arrays.items() if not name.startswith((*_COUNTS, VALUES))}
-    return others | join_counts(parts, arrays["indptr"].size - 1, options)
-
-
 def _count_category(values: pa.Array, name: str) -> Arrays:
     present = pc.greater(pc.binary_length(values), 0)
     found = values.filter(present).dictionary_encode()
@@ -752,6 +742,11 @@ def bin_counts(counts: PartialCounts, options: TextOptions) -> PartialCounts:
     target = source.with_name(f"{source.stem}-{options.counting_digest[:16]}.counts")
     if not target.exists():
         arrays, facts = array_files.load_arrays(source)
-        binned = count_bins(arrays, options)
+        parts = [("", arrays)]
+        for name, field in options.fields.items():
+            if isinstance(field, NumberField) and f"{VALUES}{name}" in arrays:
+                parts.append(("", _count_number(arrays[f"{VALUES}{name}"], name, field)))
+        others = {name: array for name, array in arrays.items() if not name.startswith((*_COUNTS, VALUES))}
+        binned = others | join_counts(parts, arrays["indptr"].size - 1, options)
         array_files.save_arrays(target, binned, facts)
     return describe_counts(target, counts.split)
