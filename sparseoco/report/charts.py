@@ -14,7 +14,7 @@ from markupsafe import Markup
 from sparseoco.core import formatting
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Charts as data: series on two axes. `sparseoco.report.charts` draws them.
+# Charts as data: series on two axes; `draw_chart` draws them.
 #
 # Colours are names of classes of the style sheet, which gives each a value for light and one for dark pages.
 
