@@ -116,7 +116,7 @@ def metric_rows(results: Results, sets: Sequence[PredictionSet] = ()) -> list[di
                 "label": metric_name(name),
                 "held_out": NONE if held_out is None else metric_with_error(name, *held_out),
                 "test": metric_with_error(name, test, None),
-                "metrics.baseline": metric_with_error(name, _baseline(results, name, sizes, positive), None),
+                "baseline": metric_with_error(name, _baseline(results, name, sizes, positive), None),
                 "selected": name == selected,
             }
         )

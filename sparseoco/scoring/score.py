@@ -16,7 +16,7 @@ from sparseoco.scoring import parts as scored
 from sparseoco.scoring.distribution import write_distribution
 from sparseoco.scoring.kept import DESCRIPTION, check_writable, keep, ranking, read_kept, remove_unlisted
 from sparseoco.scoring.options import ScoreOptions
-from sparseoco.scoring.parts import Listed, ModelEntry, ScoredSource, ScoreManifest, Scoring
+from sparseoco.scoring.parts import Listed, ModelEntry, ScoredSource, ScoreManifest, Scoring, remove_other_files
 from sparseoco.storage.commit import remove_file
 from sparseoco.storage.locations import Location
 from sparseoco.store.shards import add_files, write_quarantine
@@ -101,7 +101,7 @@ class _Run(NamedTuple):
         scores = self._score_texts(job, before)
         remove_unlisted(self.out)
         write_distribution(job, scores, read_kept(self.out))
-        scored.remove_other_files(self.out / scored.PARTS, set(scores.parts.table["file"].to_pylist()))
+        remove_other_files(self.out / scored.PARTS, set(scores.parts.table["file"].to_pylist()))
         clear_staging(self.out)
         return scores.manifest
 
