@@ -84,7 +84,7 @@ def at_threshold(sets: Sequence[PredictionSet]) -> dict[str, tuple[float, float 
 def baseline_error(results: Results) -> float | None:
     """Error of always predicting the largest class of the corpus, or no label; None if it is not known."""
     if results.several:
-        found = held_out_metric(results, "metrics.majority_error")
+        found = held_out_metric(results, "majority_error")
         return None if found is None else found[0]
     rows = [record.rows for record in results.run.corpus.classes]
     return metrics.majority_error(rows) if sum(rows) else None
