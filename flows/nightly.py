@@ -16,7 +16,7 @@ from prefect.cache_policies import NO_CACHE
 
 from sparseoco.pipeline import nightly as increments
 from sparseoco.pipeline.run_file import RunFile
-from sparseoco.report import plain
+from sparseoco.report.page import plain
 from sparseoco.storage.locations import Location
 
 from .steps import artifact_key, make_task, read_run, run_flow, start

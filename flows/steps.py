@@ -29,7 +29,7 @@ from sparseoco.core.errors import InputError, SparseocoError
 from sparseoco.core.signals import kill_after, run_and_exit
 from sparseoco.pipeline import steps as run_steps
 from sparseoco.pipeline.run_file import RunFile, keys_in_errors, load_run_file
-from sparseoco.report import plain, summary_markdown
+from sparseoco.report.page import plain, summary_markdown
 from sparseoco.storage.locations import Location, location, redact_password
 
 from . import BY_HAND

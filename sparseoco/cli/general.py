@@ -56,7 +56,7 @@ def init(inputs: list[str], *, out: Path = Path("run.toml"), force: bool = False
     from sparseoco.text.options import TextOptions
     from sparseoco.text.sources import check_apart
 
-    check_apart(out, inputs, TextOptions(), written=())
+    check_apart(out, inputs, TextOptions(), is_file=True)
     if any(absolute_path(item) == absolute_path(str(out.with_suffix(""))) for item in inputs):
         raise InputError(
             f"A run of {out} is written to the folder {out.stem} beside it, which is an input: choose another --out, "
@@ -354,7 +354,7 @@ def clean(run: Location, *, keep_models: Count = None, dry_run: bool = False) ->
     """
     from dask.utils import format_bytes
 
-    from sparseoco.ops.clean import clean as remove
+    from sparseoco.ops.status import clean as remove
 
     removed = remove(run, keep_models=keep_models, dry_run=dry_run)
     for entry in removed:

@@ -14,8 +14,7 @@ from sparseoco.offline.options import OptimumOptions
 from sparseoco.pipeline.run_file import NightlyOptions, load_run_file
 from sparseoco.storage.locations import Location
 from sparseoco.store.weighting import FeatureOptions
-from sparseoco.text.options import IngestOptions, StoreOptions
-from sparseoco.text.tokenizer import TokenizerOptions
+from sparseoco.text.options import IngestOptions, StoreOptions, TokenizerOptions
 from sparseoco.training.options import DEFAULT_ALGORITHM, SearchOptions, resolve
 
 INGEST_PANELS = (
@@ -161,7 +160,7 @@ def search(
     options = validate(SearchOptions, given)
     from sparseoco.cli.summaries import summarize_run
     from sparseoco.pipeline import steps
-    from sparseoco.report import write_report
+    from sparseoco.report.page import write_report
 
     with progress_bars() as progress:
         steps.search(store, out, options, cluster, name=out.resolve().name, progress=progress)
@@ -226,7 +225,7 @@ def report(run: Location) -> None:
 
     Example: sparseoco report run
     """
-    from sparseoco.report import write_report
+    from sparseoco.report.page import write_report
 
     print_line(write_report(run))
 
@@ -348,7 +347,7 @@ def regret(
     """
     given = flags.stated(marks=marks, tol=tol)
     from sparseoco.pipeline import comparators
-    from sparseoco.report import write_report
+    from sparseoco.report.page import write_report
     from sparseoco.storage.tables import read_parquet_file
 
     with progress_bars() as progress:

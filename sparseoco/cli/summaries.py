@@ -259,7 +259,7 @@ def summarize_scores(folder: Location) -> None:
     """Print what a folder of scores has, and which documents are kept; as errors, rows that were left out."""
     from sparseoco.report.scores import PAGE
     from sparseoco.scoring.kept import read_kept
-    from sparseoco.scoring.manifest import read_scores
+    from sparseoco.scoring.parts import read_scores
 
     scores = read_scores(folder)
     assert scores is not None

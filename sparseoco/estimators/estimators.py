@@ -17,19 +17,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from sparseoco.core.errors import InputError
 from sparseoco.learners import learner_parameter_names, takes_intercept
 from sparseoco.storage.temporary import temporary_folder
+from sparseoco.training import stream
 from sparseoco.training.decisions import predicted_labels
 from sparseoco.training.learner import Learner
 from sparseoco.training.options import default_loss
-from sparseoco.training.stream import (
-    MatrixRows,
-    Order,
-    Passes,
-    StreamPosition,
-    balanced_weights,
-    named_class_weights,
-    range_rows_of,
-    train,
-)
 from sparseoco.training.validation import checked_labels, checked_rows, checked_sample_weights
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -136,21 +127,19 @@ class SparseOnline(BaseEstimator):  # type: ignore[misc]
         X = validate_data(self, X, reset=reset, accept_sparse="csr", ensure_all_finite=False)
         return X if sp.issparse(X) else sp.csr_matrix(X)
 
-    def _rows(self, matrix: Any, learner: Learner) -> sp.csr_matrix:
-        """Checked rows."""
-        return checked_rows(matrix, self.n_features_in_, learner.dtype)
-
     def _fit(self, matrix: Any, labels: np.ndarray, weights: np.ndarray | None, n_classes: int | None) -> None:
         """Learn rows, `epochs` times, with a new learner."""
         learner = self._new_learner(n_classes)
-        rows = self._rows(matrix, learner)
+        rows = checked_rows(matrix, self.n_features_in_, learner.dtype)
         if isinstance(self.epochs, bool) or not isinstance(self.epochs, _INTEGER) or self.epochs < 1:
             raise InputError(f"epochs={self.epochs!r} must be an integer of at least 1.", code="invalid-parameter")
-        order = Order(self._seed(), range_rows_of(self.shuffle, len(labels), rows.nnz)) if self.shuffle else Order()
+        order = stream.Order()
+        if self.shuffle:
+            order = stream.Order(self._seed(), stream.range_rows_of(self.shuffle, len(labels), rows.nnz))
         if weights is not None and not weights.any():
             raise InputError("All sample weights are zero: there is nothing to learn.", code="invalid-sample-weights")
-        source, goal = MatrixRows(rows, labels, weights), StreamPosition(int(self.epochs), len(labels))
-        for _ in train(learner, source, Passes(order, goal)):
+        source, goal = stream.MatrixRows(rows, labels, weights), stream.StreamPosition(int(self.epochs), len(labels))
+        for _ in stream.train(learner, source, stream.Passes(order, goal)):
             pass
         self._finish(learner, 0)
 
@@ -164,7 +153,7 @@ class SparseOnline(BaseEstimator):  # type: ignore[misc]
                     code="parameters-changed",
                 )
             learner = self.learner_
-        rows, before = self._rows(matrix, learner), int(learner.diverged[0])
+        rows, before = checked_rows(matrix, self.n_features_in_, learner.dtype), int(learner.diverged[0])
         learner.learn_rows(rows.indptr, rows.indices, rows.data, labels, weights)
         self._finish(learner, before)
 
@@ -191,7 +180,7 @@ class SparseOnline(BaseEstimator):  # type: ignore[misc]
     def _margins(self, X: Any) -> np.ndarray:
         """(rows, outputs)."""
         check_is_fitted(self)
-        rows = self._rows(self._sparse(X, reset=False), self.learner_)
+        rows = checked_rows(self._sparse(X, reset=False), self.n_features_in_, self.learner_.dtype)
         return np.asarray(self.learner_.margins(rows.indptr, rows.indices, rows.data)[:, 0])
 
     def _weights(self) -> np.ndarray:
@@ -360,7 +349,7 @@ class SparseOnlineClassifier(ClassifierMixin, SparseOnline):  # type: ignore[mis
         if given is None:
             return weights
         if isinstance(given, Mapping):
-            factors = named_class_weights(given, classes.tolist())
+            factors = stream.named_class_weights(given, classes.tolist())
         elif given != "balanced":
             raise InputError(f"class_weight={given!r} must be balanced or a mapping.", code="invalid-parameter")
         elif not balanced:
@@ -369,7 +358,7 @@ class SparseOnlineClassifier(ClassifierMixin, SparseOnline):  # type: ignore[mis
                 code="unsupported-combination",
             )
         else:
-            factors = balanced_weights(np.bincount(indices, minlength=len(classes)).tolist())
+            factors = stream.balanced_weights(np.bincount(indices, minlength=len(classes)).tolist())
         own: np.ndarray = np.array(factors, np.float64)[indices]
         return own if weights is None else own * weights
 

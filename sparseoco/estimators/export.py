@@ -31,7 +31,7 @@ from sparseoco.storage.locations import Location
 from sparseoco.storage.locks import check_file
 from sparseoco.storage.tables import read_parquet_file
 from sparseoco.store.weighting import Weighting
-from sparseoco.text.tokenizer import JOINERS, TokenizerOptions
+from sparseoco.text.options import TokenizerOptions
 from sparseoco.training.models import VOCABULARY, Model
 
 NODE_BYTES = 1600
@@ -137,9 +137,9 @@ def token_pattern(options: TokenizerOptions) -> str:
     longest, pattern = options.max_token_length, options.pattern
     if longest is None:
         return pattern.regex
-    if pattern.joiners == "none":
+    if not pattern.joiners:
         return rf"(?u)\b\w{{{pattern.shortest},{longest}}}\b"
-    joiner = f"[{JOINERS[pattern.joiners]}]"
+    joiner = f"[{pattern.joiners}]"
     return rf"(?u)(?<!\w{joiner})\b\w(?:\w|{joiner}(?=\w)){{1,{longest - 1}}}(?!\w|{joiner}\w)"
 
 

@@ -53,8 +53,12 @@ def connect(options: ClusterOptions, scratch: Path) -> Iterator[Client]:
     SparseocoError
         Workers cannot be started.
     """
-    with _local_cluster(options, scratch) if options.scheduler is None else _cluster_at(options.scheduler) as client:
-        yield client
+    if options.scheduler is None:
+        with _local_cluster(options, scratch) as client:
+            yield client
+    else:
+        with dask.config.set(ACROSS_HOSTS), _client_at(options.scheduler) as client:
+            yield client
 
 
 @contextmanager
@@ -175,12 +179,6 @@ def _kill(nanny: Nanny, process: int) -> None:
 
 # ----------------------------------------------------------------------------------------------------------------------
 # A scheduler that was started outside.
-
-
-@contextmanager
-def _cluster_at(address: str) -> Iterator[Client]:
-    with dask.config.set(ACROSS_HOSTS), _client_at(address) as client:
-        yield client
 
 
 def _client_at(address: str) -> Client:

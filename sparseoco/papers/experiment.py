@@ -17,8 +17,7 @@ from sparseoco.core.logs import ProgressCallback, no_progress
 from sparseoco.papers.claims import FIRST, Finding, format_comparison, format_mean, judge, ordered_claims, overall
 from sparseoco.papers.rows import Records, Row, mean_rows, select
 from sparseoco.papers.sources import Documents, DocumentSource, Files, load_documents
-from sparseoco.report.charts import COLOURS, MARKERS, Series, line
-from sparseoco.report.svg import render_page
+from sparseoco.report.charts import COLOURS, MARKERS, Series, line, render_page
 from sparseoco.storage.commit import commit_bytes, commit_json, digest_file, digest_value, read_json
 from sparseoco.storage.locations import read_toml
 from sparseoco.storage.locks import FolderKind, exclusive_lock

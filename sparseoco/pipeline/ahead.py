@@ -22,7 +22,7 @@ from sparseoco.execution.options import ONE_THREAD, ClusterOptions
 from sparseoco.pipeline.run_file import LogOptions, RunFile
 from sparseoco.pipeline.steps import run_search, run_train, train
 from sparseoco.storage.temporary import temporary_folder
-from sparseoco.store.shards import write_dense
+from sparseoco.store.terms import write_dense
 from sparseoco.training.models import Model
 
 DOCUMENTS, TERMS = 64, 8

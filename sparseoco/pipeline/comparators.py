@@ -13,8 +13,14 @@ from sparseoco.offline.regret.bounds import MARKS
 from sparseoco.offline.regret.run import TOL, Regret
 from sparseoco.offline.regret.tables import REGRET, SLOPES
 from sparseoco.pipeline.steps import folder_cluster
-from sparseoco.report import LeaderboardRow, best_of_each, leaderboard_rows, read_results
-from sparseoco.report.results import CorpusRecord, as_configuration
+from sparseoco.report.results import (
+    CorpusRecord,
+    LeaderboardRow,
+    as_configuration,
+    best_of_each,
+    leaderboard_rows,
+    read_results,
+)
 from sparseoco.search.run import absolute_models, selected_features
 from sparseoco.storage.locations import Location, resolve_against
 from sparseoco.storage.tables import write_result_table

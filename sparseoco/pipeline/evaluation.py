@@ -21,9 +21,9 @@ from sparseoco.storage.locations import Location
 from sparseoco.storage.locks import check_file, exclusive_lock
 from sparseoco.storage.tables import Row, parquet_writer
 from sparseoco.store.shards import Store
-from sparseoco.text.cutting import digest_source
 from sparseoco.text.documents import CountedDocuments, Documents
 from sparseoco.text.options import TextOptions
+from sparseoco.text.passes import digest_source
 from sparseoco.text.readers import ReadOutcome, read_documents, read_records
 from sparseoco.text.sources import check_apart, find_sources
 from sparseoco.training import metrics as scores
@@ -223,7 +223,7 @@ def check_predictions(path: Location, model: Model, inputs: Sequence[str], readi
     check_file(path, "a table of predictions", is_predictions)
     options = TextOptions.of(model.text.plain() | dict(reading))
     sources = find_sources(list(inputs), options)
-    check_apart(path, inputs, options, (source.absolute for source in sources), written=())
+    check_apart(path, inputs, options, (source.absolute for source in sources), is_file=True)
 
 
 def learned_inputs(model: Model, inputs: Sequence[str], options: TextOptions) -> list[str]:

@@ -20,13 +20,13 @@ from sparseoco.core.formatting import plural, printable
 from sparseoco.pipeline.run_file import EvaluateOptions, NightlyOptions
 from sparseoco.storage.locations import toml_key, toml_value
 from sparseoco.store.weighting import TFIDF
-from sparseoco.text.cutting import SplitReader
 from sparseoco.text.documents import BadRow
 from sparseoco.text.formats import DELIMITERS, FOLDERS, TABLES, UNLABELLED, WITH_FIELDS
 from sparseoco.text.options import IngestOptions, TextOptions
 from sparseoco.text.parsers import object_keys
+from sparseoco.text.parsing import MalformedRowError, parse_time
+from sparseoco.text.passes import SplitReader
 from sparseoco.text.readers import FIRST_BYTES, Preview, Sample, describe_sources, preview
-from sparseoco.text.rows import MalformedRowError, parse_time
 from sparseoco.text.sources import Source, find_sources
 from sparseoco.text.splits import position
 from sparseoco.text.streams import AUTO, UTF8, first_bytes

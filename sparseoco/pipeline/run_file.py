@@ -244,7 +244,7 @@ def _check_outputs(run: RunFile) -> None:
         for out in (run.out, run.store, run.scores):
             check_apart(out, items, options)
         if run.log.file not in (None, "-"):
-            check_apart(location(str(run.log.file)), items, options, written=())
+            check_apart(location(str(run.log.file)), items, options, is_file=True)
 
 
 def _log_file(folder: Location, file: str) -> str:

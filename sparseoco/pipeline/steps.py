@@ -10,10 +10,11 @@ from sparseoco.core.logs import ProgressCallback, logged_step, no_progress
 from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.pipeline.evaluation import run_evaluate
 from sparseoco.pipeline.run_file import RunFile
-from sparseoco.report import ChoiceRecord, RunRecord, as_configuration, write_report, write_scores_page
-from sparseoco.scoring.manifest import SCORES_FOLDER, ScoreManifest
+from sparseoco.report.page import write_report
+from sparseoco.report.results import ChoiceRecord, RunRecord, as_configuration
+from sparseoco.report.scores import write_scores_page
 from sparseoco.scoring.options import ScoreOptions
-from sparseoco.scoring.parts import model_entries
+from sparseoco.scoring.parts import SCORES_FOLDER, ScoreManifest, model_entries
 from sparseoco.scoring.score import score as score_corpus
 from sparseoco.search import run as search_run
 from sparseoco.storage.commit import read_validated

@@ -105,8 +105,9 @@ def density_figure(results: Results, shown: Sequence[LeaderboardRow], style: Sty
             own = bins[configuration][key]
             features, nonzeros = sum(f for f, _ in own) * columns, sum(count for _, count in own)
             share = nonzeros / features if features else None
+            whole = integer(key) if key == 1 else f"{integer(key)}–{integer(2 * key - 1)}"
             text = (
-                f"in {_bin(key)} documents: {integer(features / columns / max(len(own), 1))} features,\n"
+                f"in {whole} documents: {integer(features / columns / max(len(own), 1))} features,\n"
                 f"{percent(share)} nonzero weights"
             )
             found.append((k, None if share is None else 100 * share, text))
@@ -138,11 +139,6 @@ def _height(row: LeaderboardRow) -> float:
 
 def _spread(row: LeaderboardRow) -> float:
     return (100 if row.metric == "error" else 1) * (row.value_error or 0.0)
-
-
-def _bin(start: int) -> str:
-    """The whole numbers of a bin that starts at a power of two: '1', '2–3', '1,024–2,047'."""
-    return integer(start) if start == 1 else f"{integer(start)}–{integer(2 * start - 1)}"
 
 
 def _heading(row: LeaderboardRow) -> str:

@@ -20,7 +20,7 @@ from sparseoco.core.formatting import (
     plural,
 )
 from sparseoco.report import figures, predictions
-from sparseoco.report.charts import Chart, styles
+from sparseoco.report.charts import Chart, draw_plots, render_page, styles
 from sparseoco.report.predictions import PredictionSet
 from sparseoco.report.results import (
     LeaderboardRow,
@@ -34,21 +34,12 @@ from sparseoco.report.results import (
     trains_on_all_documents,
     write_leaderboard,
 )
-from sparseoco.report.svg import draw_plots, render_page
 from sparseoco.search.selection import mean_error
 from sparseoco.storage.commit import commit_bytes
 from sparseoco.storage.locations import Location, location
 from sparseoco.storage.locks import exclusive_lock
+from sparseoco.training import metrics
 from sparseoco.training.metric_names import METRICS
-from sparseoco.training.metrics import (
-    baseline,
-    count_metrics,
-    label_kind,
-    majority_error,
-    metrics_by_class,
-    never_predicted_sentence,
-    trained_on_sentence,
-)
 
 # ----------------------------------------------------------------------------------------------------------------------
 # How good the chosen model is: held-out and test metrics side by side, and precision and recall of every class.
@@ -80,13 +71,13 @@ def at_threshold(sets: Sequence[PredictionSet]) -> dict[str, tuple[float, float 
     found = sets[0] if sets else None
     if found is None or found.found.folds is None or not found.cut.any():
         return {}
-    kind = label_kind(len(found.classes), label_sets=found.several)
+    kind = metrics.label_kind(len(found.classes), label_sets=found.several)
     rows = []
     for fold in np.unique(found.found.folds):
         own = found.found.folds == fold
         wrong = found.found.labels[own] != found.predicted[own]
         error = float(wrong.any(axis=1).mean()) if found.several else None
-        rows.append(count_metrics(found.counts(own), kind, found.positive, error=error))
+        rows.append(metrics.count_metrics(found.counts(own), kind, found.positive, error=error))
     return {name: _mean([row[name] for row in rows]) for name in rows[0]}
 
 
@@ -96,7 +87,7 @@ def baseline_error(results: Results) -> float | None:
         found = held_out_metric(results, "majority_error")
         return None if found is None else found[0]
     rows = [record.rows for record in results.run.corpus.classes]
-    return majority_error(rows) if sum(rows) else None
+    return metrics.majority_error(rows) if sum(rows) else None
 
 
 def test_metric(results: Results, name: str) -> float | None:
@@ -135,7 +126,7 @@ def metric_rows(results: Results, sets: Sequence[PredictionSet] = ()) -> list[di
 def _baseline(results: Results, name: str, sizes: Sequence[int], positive: int) -> float | None:
     """A metric of a model without features, which predicts the largest class, or of several labels none."""
     if not results.several:
-        return baseline(name, sizes, positive)
+        return metrics.baseline(name, sizes, positive)
     if name == "error":
         return baseline_error(results)
     return {"roc_auc": 0.5, "f1_macro": 0.0, "f1_micro": 0.0, "f1_weighted": 0.0}.get(name)
@@ -150,7 +141,7 @@ def class_table(
         columns["test"] = [{"rows": 0} | of.model_dump() for of in results.evaluation.classes]
     for found in sets:
         if found.classes and found.name not in columns:
-            columns[found.name] = metrics_by_class(found.classes, *found.counts())
+            columns[found.name] = metrics.metrics_by_class(found.classes, *found.counts())
     names = [record.name for record in results.run.corpus.classes]
     complete = {name: scores for name, scores in columns.items() if len(scores) == len(names)}
     table = [(name, [scores[k] for scores in complete.values()]) for k, name in enumerate(names)]
@@ -230,23 +221,20 @@ def overview(results: Results, table: list[LeaderboardRow], sets: Sequence[Predi
     notes = [f"Note: {note}." for note in (results.best.notes if results.best else ())]
     if results.best is not None and not results.best.beats_baseline and notes:
         lead, notes = [notes[0], *lead], notes[1:]
-    lead = [*_never_predicted(results), *_trained_on(results), *lead]
+    lead = [*_warnings(results), *lead]
     return Overview(" ".join(lead), " ".join([*sentences, *notes]), tiles + effort)
 
 
-def _never_predicted(results: Results) -> list[str]:
-    """Sentences on the classes that are never predicted."""
+def _warnings(results: Results) -> list[str]:
+    """Sentences on the classes that are never predicted, and one if the test documents are not new."""
     names = [record.name for record in results.run.corpus.classes]
     found = {"test documents": results.evaluation.never_predicted if results.evaluation else ()}
     missing = [names[k] for k in (results.model or {}).get("never_predicted", ()) if k < len(names)]
     found["held-out documents" if results.held_out else "documents that were not learned yet"] = tuple(missing)
-    return [f"{capitalised(never_predicted_sentence(of, documents))}." for documents, of in found.items() if of]
-
-
-def _trained_on(results: Results) -> list[str]:
-    """A sentence if the test documents are not new."""
-    names = results.evaluation.trained_on if results.evaluation else ()
-    return [f"{capitalised(trained_on_sentence(names))}."] if names else []
+    sentences = [metrics.never_predicted_sentence(of, documents) for documents, of in found.items() if of]
+    if results.evaluation and results.evaluation.trained_on:
+        sentences.append(metrics.trained_on_sentence(results.evaluation.trained_on))
+    return [f"{capitalised(sentence)}." for sentence in sentences]
 
 
 def _error_tiles(
@@ -258,7 +246,11 @@ def _error_tiles(
         rmse = test_metric(results, "rmse")
         return [], [] if rmse is None else [f"test RMSE {metric_with_error('rmse', rmse, None)}"]
     own = at_threshold(sets).get("error", (chosen.error, chosen.standard_error))
-    kind, error = _error_kind(results, chosen), percent_with_error(*own)
+    kind, error = "progressive validation error", percent_with_error(*own)
+    if results.held_out:
+        kind = "held-out error"
+    elif trains_on_all_documents(chosen.algorithm):
+        kind = "training error"
     tiles, errors = [Tile(error, kind)], [f"{kind} {error}"]
     if evaluation is not None:
         tested = percent(evaluation.error)
@@ -282,13 +274,6 @@ def _size(results: Results) -> str:
     if results.numbers:
         return f"{plural(corpus.rows, 'document')} with numbers"
     return f"{plural(corpus.rows, 'document')} in {plural(len(corpus.classes), 'class', 'classes')}"
-
-
-def _error_kind(results: Results, chosen: LeaderboardRow) -> str:
-    """What the error of the chosen configuration was measured on."""
-    if results.held_out:
-        return "held-out error"
-    return "training error" if trains_on_all_documents(chosen.algorithm) else "progressive validation error"
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -233,7 +233,8 @@ def threshold_rows(sets: Sequence[PredictionSet]) -> list[ThresholdRow]:
     for text in RULES:
         rule = ThresholdRule.model_validate(text)
         chosen = choose_threshold(rule, margins, truth, reverse=first.positive == 0)
-        rows.append(_threshold_row(sets, _rule_text(rule), chosen.margin, reached=chosen.reached))
+        words = "greatest F1" if rule.value is None else f"{rule.rule} ≥ {100 * rule.value:g} %"
+        rows.append(_threshold_row(sets, words, chosen.margin, reached=chosen.reached))
     return rows
 
 
@@ -252,10 +253,6 @@ def _quality(found: PredictionSet, margin: float) -> Quality:
     row = metrics_by_class(at.classes, *counts)[at.positive]
     share = int(counts[1, at.positive]) / max(at.rows, 1)
     return Quality(row["precision"], row["recall"], row["f1"], share)
-
-
-def _rule_text(rule: ThresholdRule) -> str:
-    return "greatest F1" if rule.value is None else f"{rule.rule} ≥ {100 * rule.value:g} %"
 
 
 def threshold_curve(found: PredictionSet) -> tuple[NDArray[np.float64], Curve]:

@@ -10,14 +10,13 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from sparseoco.core.formatting import PERCENT, amount, capitalised, integer, percent, plural
-from sparseoco.report.charts import COLOURS, NEUTRAL, Chart, Level, Series, linear_axis
+from sparseoco.report.charts import COLOURS, NEUTRAL, Chart, Level, Plot, Series, linear_axis, plot, render_page
 from sparseoco.report.page import Tile
-from sparseoco.report.predictions import PredictionSet, read_prediction_sets
+from sparseoco.report.predictions import read_prediction_sets
 from sparseoco.report.results import ModelRecord
-from sparseoco.report.svg import Plot, plot, render_page
 from sparseoco.scoring.distribution import OTHERS, PROBABILITY_BINS, read_distribution
 from sparseoco.scoring.kept import KeptDescription, read_kept
-from sparseoco.scoring.manifest import ModelEntry, ScoreManifest, read_scores
+from sparseoco.scoring.parts import ModelEntry, ScoreManifest, read_scores
 from sparseoco.storage.commit import commit_bytes, digest_file, read_validated
 from sparseoco.storage.locations import Location, location
 from sparseoco.training.models import DESCRIPTION
@@ -208,7 +207,9 @@ def write_scores_page(folder: Location) -> Location:
     assert scores is not None
     kept = read_kept(folder)
     manifest, distribution = scores.manifest, read_distribution(folder)
-    main = _main_column(distribution, kept, manifest)
+    # The score that decides what is kept, or the first one: its rows count every document once.
+    first = distribution["column"][0].as_py() if len(distribution) else ""
+    main = _column(distribution, manifest.models[0].name, first if kept is None else kept.ranked_by)
     key = "label" if manifest.labelled else "prediction"
     promised = None if kept is None else promise(kept, manifest.models[0])
     found = None if kept is None or not manifest.labelled else outcome(main, kept)
@@ -243,11 +244,10 @@ def promise(kept: KeptDescription, model: ModelEntry) -> Selection | None:
     classes = model.classes
     wanted = classes.index(kept.class_name)
     sets = read_prediction_sets(run, read_validated(path, ModelRecord), classes, wanted)
-    return _best(sets[-1], wanted, kept) if sets else None
-
-
-def _best(found: PredictionSet, wanted: int, kept: KeptDescription) -> Selection:
-    """The documents with the best scores, as large a share as is kept, and those that tie with the last of them."""
+    if not sets:
+        return None
+    # The documents with the best scores, as large a share as is kept, and those that tie with the last of them.
+    found = sets[-1]
     scores, truth = found.score(wanted), found.truth(wanted)
     rows = -(-kept.rows * found.rows // kept.documents)
     chosen = scores >= np.sort(scores)[::-1][rows - 1] if rows else np.zeros(found.rows, np.bool_)
@@ -264,12 +264,6 @@ def outcome(main: pa.Table, kept: KeptDescription) -> Selection | None:
     documents, chosen = (sum(row[name] for row in rows) for name in ("documents", "kept"))
     right, hits = (sum(row[name] for row in wanted) for name in ("documents", "kept"))
     return Selection("scored documents with labels", documents, right, chosen, hits)
-
-
-def _main_column(distribution: pa.Table, kept: KeptDescription | None, manifest: ScoreManifest) -> pa.Table:
-    """The rows of the score that decides what is kept, or of the first one: they count every document once."""
-    first = distribution["column"][0].as_py() if len(distribution) else ""
-    return _column(distribution, manifest.models[0].name, first if kept is None else kept.ranked_by)
 
 
 def _column(distribution: pa.Table, model: str, column: str) -> pa.Table:

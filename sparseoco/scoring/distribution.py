@@ -10,9 +10,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from sparseoco.core.errors import DamagedError
+from sparseoco.scoring import parts as scored
 from sparseoco.scoring.kept import KeptDescription, Ranking, class_ranking
-from sparseoco.scoring.manifest import Listed, ModelEntry, PartEntry, PartTable, ScoreManifest
-from sparseoco.scoring.parts import PARTS, column_prefix, over_parts, read_part
+from sparseoco.scoring.parts import Listed, ModelEntry, PartEntry, PartTable, ScoreManifest
 from sparseoco.storage.commit import digest_value
 from sparseoco.storage.locations import Location, location
 from sparseoco.storage.tables import read_parquet_file, write_parquet
@@ -230,7 +230,7 @@ def _shown_score(manifest: ScoreManifest, model: ModelEntry, name: str | None) -
     names = (name,) if name is not None or not model.classes else model.classes
     rankings = tuple(class_ranking(manifest.models, model, kind, own) for own in names)
     words = rankings[0].ranked_by if len(rankings) == 1 else f"largest {kind}"
-    prefix = column_prefix(model.name, len(manifest.models))
+    prefix = scored.column_prefix(model.name, len(manifest.models))
     return ShownScore(model.name, prefix, words, rankings, model.probabilities, name, model.label_sets)
 
 
@@ -246,7 +246,7 @@ def write_distribution(job: TextJob, scores: Listed, kept: KeptDescription | Non
     shown = shown_scores(manifest, kept)
     totals: list[list[BinCounts]] = [[] for _ in shown]
     parts, sources = _of_largest_sources(scores)
-    for found in over_parts(job, parts, "distribution", count_scores, shown, kept, manifest.labelled):
+    for found in scored.over_parts(job, parts, "distribution", count_scores, shown, kept, manifest.labelled):
         for total, counts in zip(totals, found, strict=False):  # nothing is found in parts without documents
             total.append(counts)
             if len(total) == TOGETHER:
@@ -288,11 +288,7 @@ def _counted(path: Location) -> Any:
 
 
 def count_scores(
-    out: str,
-    parts: Sequence[PartEntry],
-    shown: Sequence[ShownScore],
-    selected: KeptDescription | None,
-    labelled: bool,
+    out: str, parts: Sequence[PartEntry], shown: Sequence[ShownScore], selected: KeptDescription | None, labelled: bool
 ) -> list[BinCounts]:
     """The counts of the documents of some parts, for each of the shown scores; empty if there are no documents."""
     columns = {name for score in shown for name in score.columns} | ({"label"} if labelled else set())
@@ -301,7 +297,7 @@ def count_scores(
     found = []
     for part in parts:
         if part.rows:
-            table = read_part(location(out) / PARTS / part.file, sorted(columns))
+            table = scored.read_part(location(out) / scored.PARTS / part.file, sorted(columns))
             kept = np.zeros(part.rows, np.bool_)
             if selected is not None:
                 kept = selected.keeps(selected.values(table[selected.column]))

@@ -11,17 +11,9 @@ from pydantic import Field
 
 from sparseoco.core.errors import InputError, StorageError
 from sparseoco.core.formatting import not_one_of
-from sparseoco.scoring.manifest import (
-    Listed,
-    ModelEntry,
-    PartEntry,
-    PartTable,
-    ScoredSource,
-    damaged_scores,
-    remove_other_files,
-)
+from sparseoco.scoring import parts as scored
 from sparseoco.scoring.options import ScoreOptions, kept_rows
-from sparseoco.scoring.parts import PARTS, Scoring, column_prefix, over_parts, part_entry, read_part
+from sparseoco.scoring.parts import Listed, ModelEntry, PartEntry, PartTable, ScoredSource, Scoring
 from sparseoco.storage.commit import Sha256, commit_json, digest_value, read_json, read_validated, validated
 from sparseoco.storage.inputs import changed
 from sparseoco.storage.locations import Location, location, real_path
@@ -118,7 +110,7 @@ def ranking(models: Sequence[ModelEntry], options: ScoreOptions) -> Ranking:
 
 def class_ranking(models: Sequence[ModelEntry], model: ModelEntry, kind: str, name: str | None) -> Ranking:
     """The order by the margin or probability of a class, or by the predicted numbers if it is None."""
-    prefix = column_prefix(model.name, len(models))
+    prefix = scored.column_prefix(model.name, len(models))
     if name is None:
         return Ranking(column=f"{prefix}margin", of="value", ranked_by="prediction")
     column, of = kind, "value"
@@ -274,11 +266,13 @@ def keep(
     order = ranking(scores.manifest.models, options)
     border = _find_border(job, scores, order, options)
     if work is None:
-        rows = over_parts(job, scores.parts, "keep", _keep_part_rows, order, border)
+        rows = scored.over_parts(job, scores.parts, "keep", _keep_part_rows, order, border)
         entries = [entry for part in rows for entry in part]
     else:
         keeping = Keeping(str(job.out), str(job.staging), work, order, border)
-        found, digests = pass_over(job, _scored_sources(scores, sources), keeping)
+        given = _by_path(sources)  # the names of parts depend on the names and keys with which sources were scored
+        known = [given[real_path(entry.path)]._replace(absolute=entry.path, key=entry.key) for entry in scores.sources]
+        found, digests = pass_over(job, with_unique_names(known, []), keeping)
         for sha256, source in zip(digests, scores.sources, strict=True):
             if sha256 != source.sha256:
                 raise changed(source.path)
@@ -299,8 +293,8 @@ def remove_unlisted(out: Location) -> None:
     kept = read_kept(out)
     lists = set() if kept is None else {kept.files.file}
     files = set() if kept is None else set(read_kept_files(out, kept).table["file"].to_pylist())
-    remove_other_files(out, lists, f"{KEPT}-*.parquet")
-    remove_other_files(out / KEPT, files)
+    scored.remove_other_files(out, lists, f"{KEPT}-*.parquet")
+    scored.remove_other_files(out / KEPT, files)
 
 
 def _asked(options: ScoreOptions) -> dict[str, Any]:
@@ -316,18 +310,11 @@ def _is_done(job: TextJob, scores: Listed, options: ScoreOptions) -> bool:
         files = read_kept_files(job.out, before)
     except StorageError:
         return False  # they are written again
-    return all(over_parts(job, files, "verify", _are_written))
+    return all(scored.over_parts(job, files, "verify", _are_written))
 
 
 def _are_written(out: str, files: list[PartEntry]) -> bool:
     return all(is_written(location(out) / KEPT, file) for file in files)
-
-
-def _scored_sources(scores: Listed, sources: Sequence[Source]) -> list[Source]:
-    """The sources of the scores, in their order, with the names and keys that the names of their parts depend on."""
-    given = _by_path(sources)
-    found = [given[real_path(entry.path)]._replace(absolute=entry.path, key=entry.key) for entry in scores.sources]
-    return with_unique_names(found, [])
 
 
 def _by_path(sources: Sequence[Source]) -> dict[str, Source]:
@@ -373,13 +360,13 @@ class Keeping(NamedTuple):
     def run(self, split: Split, content: Content | None) -> Kept:
         """Write the kept documents of a split."""
         memo, part = location(self.path(split)), self._part(split)
-        table = read_part(part, columns=["row", self.ranking.column])
+        table = scored.read_part(part, columns=["row", self.ranking.column])
         rows = table["row"].to_numpy()[self.border.keeps(self.ranking.values(table[self.ranking.column]))]
         entry = None
         if rows.size:
             path = location(self.out) / KEPT / f"{memo.name.removesuffix('.kept')}{file_suffix(split)}"
             write_rows(split, content, rows, path, self.options)
-            entry = part_entry(path, len(rows), split.source)
+            entry = scored.part_entry(path, len(rows), split.source)
         commit_json(memo, {"entry": entry and entry.model_dump()})
         return Kept(split, entry, [], "")
 
@@ -389,7 +376,7 @@ class Keeping(NamedTuple):
         found = read_json(memo)["entry"]
         entry = validated(memo, found, PartEntry) if found else None
         if entry is not None and not is_written(location(self.out) / KEPT, entry):
-            raise damaged_scores(memo)
+            raise scored.damaged_scores(memo)
         return Kept(split, entry, [], "")
 
     def _part(self, split: Split) -> Location:
@@ -407,24 +394,24 @@ def _find_border(job: TextJob, scores: Listed, order: Ranking, options: ScoreOpt
     assert options.keep_top is not None
 
     def count(*digit: int) -> Iterator[NDArray[np.int64]]:
-        return over_parts(job, scores.parts, "select", _count_digits, order, *digit)
+        return scored.over_parts(job, scores.parts, "select", _count_digits, order, *digit)
 
     return find_border(kept_rows(options.keep_top, scores.manifest.rows), count)
 
 
 def _count_digits(out: str, parts: list[PartEntry], order: Ranking, prefix: int, known: int) -> NDArray[np.int64]:
     """The `count_digits` of some parts."""
-    tables = [read_part(location(out) / PARTS / part.file, [order.column]) for part in parts]
+    tables = [scored.read_part(location(out) / scored.PARTS / part.file, [order.column]) for part in parts]
     return count_digits(order.values(pa.concat_tables(tables)[order.column]), prefix, known)
 
 
 def _keep_part_rows(out: str, parts: list[PartEntry], order: Ranking, border: Border) -> list[PartEntry]:
     entries = []
     for part in parts:
-        table = read_part(location(out) / PARTS / part.file)
+        table = scored.read_part(location(out) / scored.PARTS / part.file)
         table = table.filter(pa.array(border.keeps(order.values(table[order.column]))))
         if table.num_rows:
             path = location(out) / KEPT / f"{kept_name(part.file, order, border, 'ids')}.parquet"
             write_parquet(path, table)
-            entries.append(part_entry(path, table.num_rows, part.source))
+            entries.append(scored.part_entry(path, table.num_rows, part.source))
     return entries

@@ -1,9 +1,9 @@
-"""Scores of a split, of a shard, by one or several models."""
+"""Scores of documents by one or several models, in parts, and the manifest that lists them."""
 
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from functools import lru_cache
 from threading import Lock
 from typing import Any, NamedTuple
@@ -11,18 +11,186 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from pydantic import Field
 
-from sparseoco.core.errors import DamagedError, InputError
-from sparseoco.scoring.manifest import ModelEntry, PartEntry, damaged_scores
-from sparseoco.storage.commit import digest_file, digest_value, read_bytes
+from sparseoco.core.errors import DamagedError, InputError, StorageError
+from sparseoco.storage import commit
+from sparseoco.storage.commit import Sha256
 from sparseoco.storage.locations import Location, location
+from sparseoco.storage.locks import FolderKind
 from sparseoco.storage.tables import read_parquet_file, write_parquet
+from sparseoco.store.entries import EntryTable, SourceEntry, SourceTable
+from sparseoco.store.manifest import FileEntry, Record
+from sparseoco.store.shards import n_outputs
 from sparseoco.text.documents import BadRow, CountedDocuments, Documents
 from sparseoco.text.options import OF_FILES, TextOptions
 from sparseoco.text.splits import Content, Split, read_split
 from sparseoco.text.tasks import TextJob
 from sparseoco.training.decisions import class_columns, named_labels
 from sparseoco.training.models import DESCRIPTION, Model, find_model
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The manifest of a folder of scores: what was scored, by which models, and the files that list its parts.
+
+
+MANIFEST = "manifest.json"
+SCHEMA_VERSION = 2
+SCORES_FOLDER = FolderKind(
+    "scores",
+    (MANIFEST,),
+    ("parts", "kept", "kept.json", "distribution.parquet", "scores.html", f"*-{'?' * 24}.parquet"),
+)
+DIGEST_NAMES = "[0-9a-f]" * 32 + ".*"
+"""Matches the names of parts and kept files."""
+
+
+class PartEntry(FileEntry):
+    """A file of a split, its documents and the index of its source."""
+
+    rows: int = Field(ge=0)
+    source: int = Field(ge=0)
+
+
+class PartTable(EntryTable[PartEntry]):
+    """The parts of scores, or the kept files, in the order of the input."""
+
+    entry = PartEntry
+    schema = pa.schema(
+        {"file": pa.string(), "sha256": pa.string(), "bytes": pa.int64(), "rows": pa.int64(), "source": pa.int64()}
+    )
+    repeated = ("source",)
+
+
+class ScoredSource(SourceEntry):
+    """A source, with the key of the version that was scored, on which the names of its parts depend."""
+
+    key: str
+
+
+class ScoredSourceTable(EntryTable[ScoredSource]):
+    """The sources of scores, in the order of the input."""
+
+    entry = ScoredSource
+    schema = SourceTable.schema.append(pa.field("key", pa.string()))
+
+
+class ModelEntry(Record):
+    """A version of a model: its name in the columns, its folder, the SHA-256 of model.json, and what it predicts."""
+
+    name: str
+    folder: str
+    sha256: Sha256
+    classes: tuple[str, ...]
+    positive_class: str | None
+    label_sets: bool
+    probabilities: bool
+
+    @property
+    def outputs(self) -> int:
+        """Columns of margins."""
+        return n_outputs(len(self.classes), label_sets=self.label_sets)
+
+
+class ScoreManifest(Record):
+    """What a folder of scores has; parts and sources are listed in two files, in the order of the input."""
+
+    schema_version: int = SCHEMA_VERSION
+    sparseoco: str
+    models: tuple[ModelEntry, ...]
+    options: dict[str, Any]
+    """How documents are read."""
+    labelled: bool
+    shard_bytes: int = Field(ge=1)
+    rows: int = Field(ge=0)
+    n_parts: int = Field(ge=0)
+    part_listing: FileEntry
+    n_sources: int = Field(ge=0)
+    source_listing: FileEntry
+    quarantined_rows: int = Field(0, ge=0)
+    quarantine: tuple[FileEntry, ...] = ()
+    multiline_rows: int = Field(0, ge=0)
+    missing: dict[str, int] = Field({})
+
+    @property
+    def digest(self) -> str:
+        """Identifies the scores."""
+        return commit.digest_value(self.model_dump(mode="json"))
+
+
+class Listed(NamedTuple):
+    """A manifest with the tables that it names."""
+
+    manifest: ScoreManifest
+    parts: PartTable
+    sources: ScoredSourceTable
+
+
+def read_scores(folder: Location) -> Listed | None:
+    """The manifest of a folder and its tables; None if it has none.
+
+    Raises `DamagedError` if a file is missing or corrupt: scoring again reuses the parts.
+    """
+    path = folder / MANIFEST
+    return _listed(path, commit.read_validated(path, ScoreManifest)) if path.exists() else None
+
+
+def _listed(path: Location, manifest: ScoreManifest) -> Listed:
+    if manifest.schema_version != SCHEMA_VERSION:
+        raise StorageError(
+            f"{path} is of another version of sparseoco: score into a new folder.", code="format-version"
+        )
+    try:
+        parts = PartTable.read(path.parent, manifest.part_listing)
+        sources = ScoredSourceTable.read(path.parent, manifest.source_listing)
+    except StorageError as error:
+        raise damaged_scores(path) from error
+    return Listed(manifest, parts, sources)
+
+
+def damaged_scores(path: Location) -> DamagedError:
+    """The error for a file of scores that is missing or corrupt, or whose content is not what lists it."""
+    return DamagedError(
+        f"{path}, or a file that it lists, is missing or corrupt: delete {MANIFEST} in the folder of the scores and "
+        "score all inputs again; parts that are not corrupt are reused.",
+        code="corrupt-file",
+    )
+
+
+def add_parts(
+    folder: Location, before: Listed | None, parts: Sequence[PartEntry], sources: Sequence[ScoredSource]
+) -> dict[str, Any]:
+    """Write the files that list parts, by the position of their source among `sources`, and sources.
+
+    Returns the fields of the manifest that name them.
+    """
+    first = 0 if before is None else len(before.sources)
+    all_parts = PartTable.of(part.model_copy(update={"source": first + part.source}) for part in parts)
+    all_sources = ScoredSourceTable.of(sources)
+    if before is not None:
+        all_parts, all_sources = before.parts + all_parts, before.sources + all_sources
+    return {
+        "n_parts": len(all_parts),
+        "part_listing": all_parts.write(folder, "parts"),
+        "n_sources": len(all_sources),
+        "source_listing": all_sources.write(folder, "sources"),
+    }
+
+
+def commit_scores(folder: Location, manifest: ScoreManifest) -> Listed:
+    """Make scores visible, and remove the lists that they no longer name."""
+    commit.commit_json(folder / MANIFEST, manifest.model_dump(mode="json"))
+    entries = [manifest.part_listing, manifest.source_listing, *manifest.quarantine]
+    for kind in ("parts", "sources", "quarantine"):
+        remove_other_files(folder, {entry.file for entry in entries}, f"{kind}-*.parquet")
+    return _listed(folder / MANIFEST, manifest)
+
+
+def remove_other_files(folder: Location, names: Container[str], pattern: str = DIGEST_NAMES) -> None:
+    """Remove the files of a folder that match a pattern, by default those that a digest names, except for some."""
+    for path in folder.glob(pattern):
+        if path.name not in names:
+            commit.remove_file(path)
+
 
 # ----------------------------------------------------------------------------------------------------------------------
 # The scores of documents: columns of a table, by one or several models.
@@ -69,7 +237,7 @@ def _default_name(folder: str) -> str:
 
 def _model_entry(name: str, folder: str) -> ModelEntry:
     path = find_model(folder).absolute()
-    sha256 = digest_file(path / DESCRIPTION)
+    sha256 = commit.digest_file(path / DESCRIPTION)
     model = Model(path)
     return ModelEntry(
         name=name,
@@ -86,7 +254,7 @@ def _model_entry(name: str, folder: str) -> ModelEntry:
 def describe_model(entry: ModelEntry) -> Model:
     """The model, without its vocabulary. Raises `InputError` if it was replaced, `StorageError`."""
     model = Model(entry.folder)
-    if digest_file(location(entry.folder) / DESCRIPTION) != entry.sha256:
+    if commit.digest_file(location(entry.folder) / DESCRIPTION) != entry.sha256:
         raise InputError(f"{entry.folder} was replaced while it was in use: run again.", code="model-replaced")
     return model
 
@@ -262,7 +430,7 @@ class Scoring(NamedTuple):
     def path(self, split: Split) -> str:
         """The file of the part of a split, named by all it depends on."""
         names = [[model.name, model.sha256] for model in self.models]
-        key = digest_value([split.key, names, self.labelled])[:32]
+        key = commit.digest_value([split.key, names, self.labelled])[:32]
         return str(location(self.out) / PARTS / f"{key}.parquet")
 
     def run(self, split: Split, content: Content | None) -> Part:
@@ -292,7 +460,7 @@ def _part(split: Split, path: Location, rows: int, facts: dict[str, Any]) -> Par
 
 def part_entry(path: Location, rows: int, source: int) -> PartEntry:
     """The entry of a written file. Raises `StorageError`."""
-    data = read_bytes(path)  # one request for the size and the digest
+    data = commit.read_bytes(path)  # one request for the size and the digest
     sha256 = hashlib.sha256(data).hexdigest()
     return PartEntry(file=path.name, bytes=len(data), sha256=sha256, rows=rows, source=source)
 

@@ -12,29 +12,18 @@ from typing import Any, NamedTuple
 from sparseoco import __version__
 from sparseoco.core.errors import InputError
 from sparseoco.core.logs import ProgressCallback, log_event, no_progress
+from sparseoco.scoring import parts as scored
 from sparseoco.scoring.distribution import write_distribution
 from sparseoco.scoring.kept import DESCRIPTION, check_writable, keep, ranking, read_kept, remove_unlisted
-from sparseoco.scoring.manifest import (
-    Listed,
-    ModelEntry,
-    ScoredSource,
-    ScoreManifest,
-    add_parts,
-    commit_scores,
-    read_scores,
-    remove_other_files,
-)
 from sparseoco.scoring.options import ScoreOptions
-from sparseoco.scoring.parts import PARTS, Scoring, check_columns, describe_model, reading_options
+from sparseoco.scoring.parts import Listed, ModelEntry, ScoredSource, ScoreManifest, Scoring, remove_other_files
 from sparseoco.storage.commit import remove_file
 from sparseoco.storage.locations import Location
-from sparseoco.store.shards import write_quarantine
-from sparseoco.store.terms import add_files
+from sparseoco.store.shards import add_files, write_quarantine
 from sparseoco.text.array_files import clear_staging, staging_folder, starting_over
 from sparseoco.text.formats import UNLABELLED
-from sparseoco.text.increments import check_sources, sources_beyond
 from sparseoco.text.options import PER_INGEST, SHARD_BYTES, TextOptions, shard_size
-from sparseoco.text.passes import pass_over
+from sparseoco.text.passes import check_sources, pass_over, sources_beyond
 from sparseoco.text.sources import Source, check_apart, check_applied, find_sources
 from sparseoco.text.splits import quarantined_rows
 from sparseoco.text.tasks import Tasks, TextJob, open_tasks
@@ -84,9 +73,9 @@ def score(
     StorageError
         For a folder that cannot be written or read.
     """
-    described = [describe_model(entry) for entry in models]
-    check_columns(models, options.columns, labelled=options.labelled)
-    text = reading_options(described, reading, options.columns, labelled=options.labelled)
+    described = [scored.describe_model(entry) for entry in models]
+    scored.check_columns(models, options.columns, labelled=options.labelled)
+    text = scored.reading_options(described, reading, options.columns, labelled=options.labelled)
     run = _Run(models, tuple(inputs), out.absolute(), options, text, tuple(reading))
     with open_tasks(client, "A step of scoring failed") as tasks:
         return starting_over(out, "score", lambda: run(tasks, progress))
@@ -112,13 +101,13 @@ class _Run(NamedTuple):
         scores = self._score_texts(job, before)
         remove_unlisted(self.out)
         write_distribution(job, scores, read_kept(self.out))
-        remove_other_files(self.out / PARTS, set(scores.parts.table["file"].to_pylist()))
+        remove_other_files(self.out / scored.PARTS, set(scores.parts.table["file"].to_pylist()))
         clear_staging(self.out)
         return scores.manifest
 
     def _earlier(self) -> Listed | None:
         """What the folder has, unless it is to be replaced. Raises `InputError` if it is of other models or options."""
-        found = read_scores(self.out)
+        found = scored.read_scores(self.out)
         if found is None:
             return None
         before = _options(found.manifest.models, found.manifest.options, labelled=found.manifest.labelled)
@@ -201,9 +190,9 @@ class _Run(NamedTuple):
             quarantine=add_files(self.out, "quarantine", earlier.quarantine if earlier else (), quarantine),
             multiline_rows=sum(part.multiline for part in parts) + (earlier.multiline_rows if earlier else 0),
             missing={name: n + (earlier.missing[name] if earlier else 0) for name, n in missing.items()},
-            **add_parts(self.out, before, entries, added),
+            **scored.add_parts(self.out, before, entries, added),
         )
-        return commit_scores(self.out, manifest)
+        return scored.commit_scores(self.out, manifest)
 
 
 def _options(models: Sequence[ModelEntry], text: Mapping[str, Any], *, labelled: bool) -> dict[str, Any]:

@@ -16,10 +16,9 @@ from sparseoco.core.errors import DamagedError, StorageError
 from sparseoco.core.logs import RowsCallback
 from sparseoco.execution.pool import TaskPool, task_reporter
 from sparseoco.search.packing import Job, state_bytes
-from sparseoco.storage.checkpoints import read_checkpoint, write_checkpoint
 from sparseoco.storage.commit import Count, commit_json, read_validated, remove_file, row_shape, with_other_keys
 from sparseoco.storage.locations import Location
-from sparseoco.storage.tables import Row
+from sparseoco.storage.tables import Row, read_checkpoint, write_checkpoint
 from sparseoco.store.corpus import Corpus, check_worker_running, host_folder, weighted_corpus
 from sparseoco.store.manifest import read_manifest
 from sparseoco.store.shards import Store, StoreReference, open_store, store_reference

@@ -143,42 +143,38 @@ def iter_folder(folder: str, skip: Callable[[str], bool], wanted: Callable[[str]
     InputError
         For a link to a folder that contains it, and for a wanted file that is not a regular file.
     """
+
+    def walk(folder: str, name: str, above: tuple[tuple[int, int], ...]) -> Iterator[FolderFile]:
+        state = os.stat(folder)
+        place = state.st_dev, state.st_ino
+        if place in above:
+            raise InputError(
+                f"{folder} is a link to a folder that contains it: remove or --exclude it.", code="not-a-file"
+            )
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if skip(entry.name):
+                    continue
+                if entry.name.startswith("."):
+                    yield FolderFile(name + entry.name, entry.path, Pin(0, 0))
+                    continue
+                check_name(entry.path)
+                if _is(entry.is_dir):
+                    yield from walk(entry.path, f"{name}{entry.name}/", (*above, place))
+                elif _is(entry.is_file):
+                    yield FolderFile(name + entry.name, entry.path, _pin(entry))
+                elif wanted(name + entry.name):
+                    what = "a link that leads nowhere" if entry.is_symlink() else "not a regular file"
+                    raise InputError(f"{entry.path} is {what}: remove or --exclude it.", code="not-a-file")
+
     if not is_remote_uri(folder):
-        yield from _local_files(folder, "", (), skip, wanted)
+        yield from walk(folder, "", ())
         return
     root = remote_location(folder)
     for path, status in root.iter_files():
         name = path.key.removeprefix(root.key).lstrip("/")
         if not any(map(skip, name.split("/"))):
             yield FolderFile(name, str(path), remote_pin(status))
-
-
-def _local_files(
-    folder: str,
-    name: str,
-    above: tuple[tuple[int, int], ...],
-    skip: Callable[[str], bool],
-    wanted: Callable[[str], bool],
-) -> Iterator[FolderFile]:
-    state = os.stat(folder)
-    place = state.st_dev, state.st_ino
-    if place in above:
-        raise InputError(f"{folder} is a link to a folder that contains it: remove or --exclude it.", code="not-a-file")
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if skip(entry.name):
-                continue
-            if entry.name.startswith("."):
-                yield FolderFile(name + entry.name, entry.path, Pin(0, 0))
-                continue
-            check_name(entry.path)
-            if _is(entry.is_dir):
-                yield from _local_files(entry.path, f"{name}{entry.name}/", (*above, place), skip, wanted)
-            elif _is(entry.is_file):
-                yield FolderFile(name + entry.name, entry.path, _pin(entry))
-            elif wanted(name + entry.name):
-                what = "a link that leads nowhere" if entry.is_symlink() else "not a regular file"
-                raise InputError(f"{entry.path} is {what}: remove or --exclude it.", code="not-a-file")
 
 
 def _is(kind: Callable[[], bool]) -> bool:

@@ -83,8 +83,7 @@ def is_intact(path: Location) -> bool:
 
     Raises `StorageError` if it cannot be read now.
     """
-    from sparseoco.storage.checkpoints import is_complete, map_array  # load NumPy and PyArrow
-    from sparseoco.storage.tables import read_parquet_file
+    from sparseoco.storage.tables import is_complete, map_array, read_parquet_file  # load NumPy and PyArrow
 
     try:
         if path.suffix == ".json":

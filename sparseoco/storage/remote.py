@@ -19,14 +19,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 import obstore
-from obstore.exceptions import (
-    AlreadyExistsError,
-    BaseError,
-    GenericError,
-    PermissionDeniedError,
-    PreconditionError,
-    UnauthenticatedError,
-)
+from obstore import exceptions
 from obstore.store import AzureStore, GCSStore, MemoryStore, ObjectStore, S3Store
 
 from sparseoco.core.errors import InputError, StorageError
@@ -126,7 +119,7 @@ def translated(root: str, uri: str) -> Iterator[None]:
     """
     try:
         yield
-    except (BaseError, FileNotFoundError) as error:
+    except (exceptions.BaseError, FileNotFoundError) as error:
         raise _error(error, root, uri) from error
 
 
@@ -134,18 +127,19 @@ def _error(error: Exception, root: str, uri: str) -> Exception:
     code = error_code(error)
     if code == "NoSuchBucket":
         return RemoteError(f"{root} does not exist: create the bucket, or check its name.", code="missing-bucket")
-    if isinstance(error, AlreadyExistsError | PreconditionError) or code == "PreconditionFailed":
+    if isinstance(error, exceptions.AlreadyExistsError | exceptions.PreconditionError) or code == "PreconditionFailed":
         return FileExistsError(errno.EEXIST, "another writer was first", uri)
     if isinstance(error, FileNotFoundError):
         return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), uri)
     if code in BUSY:
         return RemoteError(f"{root} is too busy, and stayed so ({code}): run again later.", code="store-busy")
-    if isinstance(error, PermissionDeniedError | UnauthenticatedError) or code in REFUSED:
+    if isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError) or code in REFUSED:
         return RemoteError(f"{root} denies access ({code or 'AccessDenied'}).", code="access-denied")
     if re.search(r"/latest/api/token|/latest/meta-data|metadata\.google\.internal|/metadata/identity", str(error)):
         return _needs_credentials(root)
-    if isinstance(error, GenericError) and code is None:
-        endpoint = f" at {host}" if (host := _endpoint_host()) and root.startswith("s3") else ""
+    if isinstance(error, exceptions.GenericError) and code is None:
+        host = urlsplit(_endpoint(os.environ)).netloc.rpartition("@")[2]  # without a user and password
+        endpoint = f" at {host}" if host and root.startswith("s3") else ""
         return RemoteError(f"{root} does not answer{endpoint}: check the network, then run again.", code="no-answer")
     return RemoteError(f"{root} refused a request ({code or type(error).__name__}).", code="request-refused")
 
@@ -172,11 +166,6 @@ def is_plain_http(settings: Mapping[str, str] = os.environ) -> bool:
 
 def _endpoint(settings: Mapping[str, str]) -> str:
     return settings.get("AWS_ENDPOINT_URL_S3") or settings.get("AWS_ENDPOINT_URL") or ""
-
-
-def _endpoint_host() -> str:
-    """Host and port of the endpoint, without a user and password."""
-    return urlsplit(_endpoint(os.environ)).netloc.rpartition("@")[2]
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +87,7 @@ class ArrayFile:
 # Ranges of a corpus's rows in memory, from which they are read in any order.
 
 
+@dataclass(eq=False)
 class RowRanges:
     """The rows of some ranges.
 
@@ -100,29 +101,27 @@ class RowRanges:
         What is made of rows that are read.
     """
 
-    def __init__(
-        self,
-        starts: NDArray[np.int64],
-        stops: NDArray[np.int64],
-        rows: RowBatch,
-        weigh: Callable[[RowBatch], RowBatch] | None,
-    ) -> None:
-        self._starts, self._before = starts, np.cumsum(stops - starts) - (stops - starts)
-        self._rows, self._weigh = rows, weigh
+    starts: NDArray[np.int64]
+    stops: NDArray[np.int64]
+    rows: RowBatch
+    weigh: Callable[[RowBatch], RowBatch] | None
+
+    def __post_init__(self) -> None:
+        self._before = np.cumsum(self.stops - self.starts) - (self.stops - self.starts)
 
     @property
     def n_rows(self) -> int:
         """Number of rows."""
-        return len(self._rows.labels)
+        return len(self.rows.labels)
 
     def gather(self, rows: NDArray[np.int64]) -> RowBatch:
         """The rows with these numbers, in this order, in the format of `Corpus.rows`."""
-        part = np.searchsorted(self._starts, rows, side="right") - 1
-        own = rows - self._starts[part] + self._before[part]
-        indptr, indices, values, labels, weights = self._rows
+        part = np.searchsorted(self.starts, rows, side="right") - 1
+        own = rows - self.starts[part] + self._before[part]
+        indptr, indices, values, labels, weights = self.rows
         gathered = RowBatch(*gather(own, indptr, indices, values, indptr))
         gathered = gathered._replace(labels=labels[own], weights=None if weights is None else weights[own])
-        return gathered if self._weigh is None else self._weigh(gathered)
+        return gathered if self.weigh is None else self.weigh(gathered)
 
     def buffered(self, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> "RowRanges":
         """These rows are in memory: see `Corpus.buffered`."""
@@ -224,7 +223,7 @@ class Corpus:
             Of the weights, float32 or float64; they are computed in float64.
         """
         own = copy.copy(self)
-        own._weigh = partial(_weighted, weights, np.dtype(dtype))
+        own._weigh = lambda rows: rows._replace(values=weights.values(rows.indptr, rows.indices, rows.values, dtype))
         return own
 
     @property
@@ -348,10 +347,6 @@ class Corpus:
         for name, file in self._columns.items():
             file.write(row, part.columns[name])
         self._ready.write(shard, np.ones(1, np.uint8))
-
-
-def _weighted(weights: TermWeights, dtype: np.dtype[Any], rows: RowBatch) -> RowBatch:
-    return rows._replace(values=weights.values(rows.indptr, rows.indices, rows.values, dtype))
 
 
 def _runs(

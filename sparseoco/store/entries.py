@@ -17,15 +17,7 @@ from sparseoco.core.errors import StorageError
 from sparseoco.storage.commit import commit_bytes, digest_file, digest_value
 from sparseoco.storage.locations import Location, storage_error
 from sparseoco.storage.tables import read_parquet
-from sparseoco.store.manifest import (
-    AGAIN,
-    SCHEMA_VERSION,
-    FileEntry,
-    Manifest,
-    Record,
-    ShardTotals,
-    corrupt_store,
-)
+from sparseoco.store.manifest import AGAIN, SCHEMA_VERSION, FileEntry, Manifest, Record, ShardTotals, corrupt_store
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Data files of a store: Parquet tables that are named by their content, and verified when they are read.
@@ -269,7 +261,7 @@ def add_entries(
     all_shards = new_shards
     if previous is not None:
         all_shards = read_shard_table(folder, previous) + new_shards
-        all_sources = read_source_table(folder, previous) + all_sources
+        all_sources = SourceTable.read(folder, previous.source_listing) + all_sources
     return {
         **dict(shard_totals(all_shards)),
         "added": shard_totals(new_shards),
@@ -318,8 +310,3 @@ def read_shard_table(folder: Location, manifest: Manifest) -> ShardTable:
         path = folder / manifest.shard_listing.file
         raise unlike_manifest(path, f"the shards are not those of version {manifest.version}")
     return table
-
-
-def read_source_table(folder: Location, manifest: Manifest) -> SourceTable:
-    """The sources of a version of a store. Raises `StorageError` if their listing is missing or corrupt."""
-    return SourceTable.read(folder, manifest.source_listing)

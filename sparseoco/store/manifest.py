@@ -10,15 +10,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from sparseoco.core.errors import DamagedError, StorageError
-from sparseoco.storage.commit import (
-    Count,
-    Sha256,
-    commit_json,
-    digest_value,
-    parse_json,
-    read_bytes,
-    read_files,
-)
+from sparseoco.storage.commit import Count, Sha256, commit_json, digest_value, parse_json, read_bytes, read_files
 from sparseoco.storage.locations import Location
 from sparseoco.storage.locks import FolderKind
 

@@ -22,24 +22,12 @@ from sparseoco.store.entries import (
     ShardEntry,
     ShardTable,
     SourceTable,
-    first_manifest,
     read_shard_table,
-    read_source_table,
     read_table,
     unlike_manifest,
     write_data_file,
 )
-from sparseoco.store.manifest import (
-    ClassEntry,
-    Column,
-    FeatureTable,
-    FileEntry,
-    LabelTable,
-    Manifest,
-    commit_manifest,
-    latest_manifest,
-    read_manifest,
-)
+from sparseoco.store.manifest import Column, FileEntry, Manifest, latest_manifest, read_manifest
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -190,7 +178,7 @@ class Store:
     @cached_property
     def sources(self) -> SourceTable:
         """The raw inputs. Raises `StorageError` if their listing is missing or corrupt."""
-        return read_source_table(self.folder, self.manifest)
+        return SourceTable.read(self.folder, self.manifest.source_listing)
 
     @property
     def increment(self) -> "Store":
@@ -506,13 +494,15 @@ def describe_hashed(names: pa.Table, features: NDArray[np.int64]) -> pa.Table:
 
 def check_shard(path: Location, entry: ShardEntry, manifest: Manifest, rows: ShardRows) -> None:
     """Raises `StorageError` (code ``corrupt-file``) for a shard that is not as its entry and the manifest say."""
-    weights = rows.columns.get("weight")
     fault = (
         csr_fault(rows.indptr, rows.indices, entry.rows, manifest.features.count)
         or _counts_fault(entry, rows.indices, rows.counts)
         or _labels_fault(entry, manifest, rows.labels)
-        or (_weights_fault(entry, weights) if weights is not None else None)
     )
+    weights = rows.columns.get("weight")
+    if fault is None and weights is not None:
+        are_valid = weights.shape == (entry.rows,) and _is_finite(weights) and weights.min(initial=0) >= 0
+        fault = None if are_valid else f"there are not {entry.rows:,} sample weights of at least 0"
     if fault is not None:
         raise unlike_manifest(path, fault)
 
@@ -559,12 +549,6 @@ def _labels_fault(entry: ShardEntry, manifest: Manifest, labels: Any) -> str | N
     else:
         fault = index_fault(labels, n_classes)
     return None if fault is None else f"of the labels, {fault}"
-
-
-def _weights_fault(entry: ShardEntry, weights: NDArray[Any]) -> str | None:
-    if weights.shape != (entry.rows,) or not (_is_finite(weights) and weights.min(initial=0) >= 0):
-        return f"there are not {entry.rows:,} sample weights of at least 0"
-    return None
 
 
 def _is_finite(values: NDArray[Any]) -> bool:
@@ -649,46 +633,6 @@ def write_frequencies(folder: Location, features: NDArray[np.int64], documents: 
     return write_data_file(folder, "frequencies", table, use_dictionary=False, column_encoding=encoding)
 
 
-def write_dense(
-    folder: Location, counts: NDArray[np.int64], labels: NDArray[np.int32], options: dict[str, Any], *, shard_rows: int
-) -> None:
-    """Write a small store: counts (documents, features) of terms t0, t1, …; labels are classes c0, c1, ….
-
-    Parameters
-    ----------
-    options : dict
-        The text options that its manifest names.
-    shard_rows : int
-        Documents per shard.
-    """
-    rows, features = counts.shape
-    entries = []
-    for first in range(0, rows, shard_rows):
-        part = counts[first : first + shard_rows]
-        where = np.nonzero(part)
-        shard = ShardRows(
-            ids=pa.array([f"d{i}" for i in range(first, first + len(part))]),
-            labels=labels[first : first + len(part)],
-            indptr=np.concatenate([[0], np.cumsum((part > 0).sum(axis=1))]),
-            indices=where[1].astype(np.int32),
-            counts=part[where].astype(np.uint16),
-        )
-        entries.append(write_shard(folder, shard, n_features=features))
-    terms = pa.array([f"t{j}" for j in range(features)])
-    totals, documents = counts.sum(axis=0), (counts > 0).sum(axis=0)
-    vocabulary = write_terms(folder, "vocabulary", np.arange(features), terms, totals, documents)
-    classes = tuple(ClassEntry(name=f"c{k}", rows=n) for k, n in enumerate(np.bincount(labels).tolist()))
-    manifest = first_manifest(
-        folder,
-        entries,
-        options=options,
-        options_digest="",
-        features=FeatureTable(kind="vocabulary", count=features, files=(vocabulary,)),
-        labels=LabelTable(kind="classes", classes=classes),
-    )
-    commit_manifest(folder, manifest)
-
-
 def write_quarantine(folder: Location, rows: Sequence[tuple[str, int, int, str]]) -> FileEntry:
     """Write the quarantined rows: (file, line, byte offset, reason), never their text."""
     schema = pa.schema({"file": pa.string(), "line": pa.int64(), "offset": pa.int64(), "reason": pa.string()})
@@ -702,7 +646,59 @@ def _lists(offsets: pa.Array, values: pa.Array) -> pa.ListArray:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Stores on a cluster: references, which tasks are sent and open from a cache of their process.
+# The files of terms and of quarantined rows of a store, merged as they grow: their number is logarithmic.
+
+
+MERGED_BYTES = 16 << 20  # of a merged file at most: it is read into memory
+FileKind = Literal["vocabulary", "names", "quarantine"]
+RATIO = 2  # a file is merged with later ones of at least half its size
+
+
+def add_files(
+    folder: Location, kind: FileKind, files: Sequence[FileEntry], added: Sequence[FileEntry]
+) -> tuple[FileEntry, ...]:
+    """The files of a new version: those before that are not more than twice as large as the new ones are merged.
+
+    Parameters
+    ----------
+    folder : Location
+        The folder of the store.
+    kind : {"vocabulary", "names", "quarantine"}
+    files, added : sequence of FileEntry
+        The files of the previous version, and the new ones.
+
+    Returns
+    -------
+    tuple of FileEntry
+        The files of the new version; merged ones are written.
+
+    Raises
+    ------
+    StorageError
+        If a file is corrupt or cannot be written.
+    """
+    kept, merged, size = list(files), list(added), sum(entry.bytes for entry in added)
+    while added and kept and kept[-1].bytes <= min(RATIO * size, MERGED_BYTES - size):
+        merged.insert(0, kept.pop())
+        size += merged[0].bytes
+    if len(merged) == len(added):
+        return (*kept, *added)
+    tables = [read_table(folder, entry) for entry in merged]
+    return (*kept, _write_merged(folder, kind, pa.concat_tables(tables, promote_options="permissive")))
+
+
+def _write_merged(folder: Location, kind: FileKind, table: pa.Table) -> FileEntry:
+    if kind == "quarantine":
+        return write_quarantine(folder, [tuple(row.values()) for row in table.to_pylist()])
+    if kind == "names":  # a term of a feature may be in several files
+        sums = table.group_by(["feature", "term"]).aggregate([("count", "sum"), ("documents", "sum")])
+        table = sums.rename_columns(["feature", "term", "count", "documents"])
+    table = table.sort_by([("feature", "ascending"), ("term", "ascending")]).combine_chunks()
+    return write_terms(folder, kind, *table.columns)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# References to stores: what tasks are sent, and open from a cache of their process.
 
 
 CACHED = 8  # stores that a process keeps open

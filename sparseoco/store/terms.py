@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from threading import Lock
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -12,25 +12,18 @@ from numpy.typing import NDArray
 
 from sparseoco.core.errors import DamagedError, InputError
 from sparseoco.kernels.order import BINARY, COUNT, LOG, RowWeighting, weigh_rows
-from sparseoco.storage.checkpoints import read_checkpoint, write_checkpoint
 from sparseoco.storage.commit import commit_json, digest_value, read_validated
 from sparseoco.storage.locations import Location
-from sparseoco.store.entries import ShardEntry, first_manifest, read_table
-from sparseoco.store.manifest import (
-    FeatureTable,
-    FieldEntry,
-    FileEntry,
-    commit_manifest,
-    latest_manifest,
-    read_manifest,
-    read_manifests,
-)
+from sparseoco.storage.tables import read_checkpoint, write_checkpoint
+from sparseoco.store import manifest as manifests
+from sparseoco.store.entries import ShardEntry, first_manifest
+from sparseoco.store.manifest import FieldEntry
 from sparseoco.store.shards import (
+    ShardRows,
     Store,
     StoreReference,
     open_store,
     store_reference,
-    write_quarantine,
     write_shard,
     write_terms,
 )
@@ -62,60 +55,6 @@ def frequency_rows(kept: NDArray[np.int64], features: NDArray[np.int64]) -> list
         for b in range(1, features.size)
         if features[b]
     ]
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# The files of terms and of quarantined rows of a store, merged as they grow: their number is logarithmic.
-
-
-MERGED_BYTES = 16 << 20  # of a merged file at most: it is read into memory
-RATIO = 2  # a file is merged with later ones of at least half its size
-
-
-def add_files(
-    folder: Location,
-    kind: Literal["vocabulary", "names", "quarantine"],
-    files: Sequence[FileEntry],
-    added: Sequence[FileEntry],
-) -> tuple[FileEntry, ...]:
-    """The files of a new version: those before that are not more than twice as large as the new ones are merged.
-
-    Parameters
-    ----------
-    folder : Location
-        The folder of the store.
-    kind : {"vocabulary", "names", "quarantine"}
-    files, added : sequence of FileEntry
-        The files of the previous version, and the new ones.
-
-    Returns
-    -------
-    tuple of FileEntry
-        The files of the new version; merged ones are written.
-
-    Raises
-    ------
-    StorageError
-        If a file is corrupt or cannot be written.
-    """
-    kept, merged, size = list(files), list(added), sum(entry.bytes for entry in added)
-    while added and kept and kept[-1].bytes <= min(RATIO * size, MERGED_BYTES - size):
-        merged.insert(0, kept.pop())
-        size += merged[0].bytes
-    if len(merged) == len(added):
-        return (*kept, *added)
-    tables = [read_table(folder, entry) for entry in merged]
-    return (*kept, _write(folder, kind, pa.concat_tables(tables, promote_options="permissive")))
-
-
-def _write(folder: Location, kind: Literal["vocabulary", "names", "quarantine"], table: pa.Table) -> FileEntry:
-    if kind == "quarantine":
-        return write_quarantine(folder, [tuple(row.values()) for row in table.to_pylist()])
-    if kind == "names":  # a term of a feature may be in several files
-        sums = table.group_by(["feature", "term"]).aggregate([("count", "sum"), ("documents", "sum")])
-        table = sums.rename_columns(["feature", "term", "count", "documents"])
-    table = table.sort_by([("feature", "ascending"), ("term", "ascending")]).combine_chunks()
-    return write_terms(folder, kind, *table.columns)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -204,14 +143,58 @@ def commit_feature_subset(subset: FeatureSubset, folder: Location) -> Store:
         subset.source.sources,
         options=source.options,
         options_digest=digest_value([source.digest, subset.model_sha256]),
-        features=FeatureTable(kind="vocabulary", count=subset.features.size, files=(vocabulary,)),
+        features=manifests.FeatureTable(kind="vocabulary", count=subset.features.size, files=(vocabulary,)),
         labels=source.labels,
         columns=source.columns,
         fields=source.fields,
     )
-    if latest_manifest(folder) is None:
-        commit_manifest(folder, manifest)
+    if manifests.latest_manifest(folder) is None:
+        manifests.commit_manifest(folder, manifest)
     return Store.open(folder)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# A small store of given counts.
+
+
+def write_dense(
+    folder: Location, counts: NDArray[np.int64], labels: NDArray[np.int32], options: dict[str, Any], *, shard_rows: int
+) -> None:
+    """Write a small store: counts (documents, features) of terms t0, t1, …; labels are classes c0, c1, ….
+
+    Parameters
+    ----------
+    options : dict
+        The text options that its manifest names.
+    shard_rows : int
+        Documents per shard.
+    """
+    rows, features = counts.shape
+    entries = []
+    for first in range(0, rows, shard_rows):
+        part = counts[first : first + shard_rows]
+        where = np.nonzero(part)
+        shard = ShardRows(
+            ids=pa.array([f"d{i}" for i in range(first, first + len(part))]),
+            labels=labels[first : first + len(part)],
+            indptr=np.concatenate([[0], np.cumsum((part > 0).sum(axis=1))]),
+            indices=where[1].astype(np.int32),
+            counts=part[where].astype(np.uint16),
+        )
+        entries.append(write_shard(folder, shard, n_features=features))
+    terms = pa.array([f"t{j}" for j in range(features)])
+    totals, documents = counts.sum(axis=0), (counts > 0).sum(axis=0)
+    vocabulary = write_terms(folder, "vocabulary", np.arange(features), terms, totals, documents)
+    classes = tuple(manifests.ClassEntry(name=f"c{k}", rows=n) for k, n in enumerate(np.bincount(labels).tolist()))
+    manifest = first_manifest(
+        folder,
+        entries,
+        options=options,
+        options_digest="",
+        features=manifests.FeatureTable(kind="vocabulary", count=features, files=(vocabulary,)),
+        labels=manifests.LabelTable(kind="classes", classes=classes),
+    )
+    manifests.commit_manifest(folder, manifest)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -303,7 +286,7 @@ def increment_weights(folder: Location, version: int, weighting: Weighting) -> T
     """
     if weighting.is_identity:
         return TermWeights(weighting, np.empty(0))
-    store = Store(folder, read_manifest(folder, version))
+    store = Store(folder, manifests.read_manifest(folder, version))
     idf = np.empty(0)
     if weighting.idf:
         idf = _cached(_idf, f"increments-{store.manifest.digest}", lambda: _read_increment_idf(store))
@@ -314,12 +297,12 @@ def _read_increment_idf(store: Store) -> NDArray[np.float64]:
     idf = np.empty(store.n_features)
     if store.manifest.features.kind == "vocabulary":
         documents, first = store.term_frequencies(), 0
-        for manifest in read_manifests(store.folder, store.manifest.version):
+        for manifest in manifests.read_manifests(store.folder, store.manifest.version):
             own = slice(first, manifest.features.count)
             idf[own], first = smooth_idf(documents[own], manifest.added.rows), own.stop
         return idf
     before, known = 0, np.zeros(store.n_features, np.bool_)
-    for manifest in read_manifests(store.folder, store.manifest.version):
+    for manifest in manifests.read_manifests(store.folder, store.manifest.version):
         features, frequencies = Store(store.folder, manifest).present_frequencies()
         if not before:
             idf[:] = smooth_idf(0, manifest.rows)

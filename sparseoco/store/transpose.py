@@ -25,9 +25,9 @@ from sparseoco.core.errors import DamagedError
 from sparseoco.execution.pool import TaskPool, remove_damaged
 from sparseoco.kernels.columns import Rows, with_intercept
 from sparseoco.kernels.full_pass import append_entries
-from sparseoco.storage.checkpoints import read_checkpoint, write_checkpoint
 from sparseoco.storage.commit import commit_json, digest_value, make_folder, read_validated, remove_file, remove_folder
 from sparseoco.storage.locations import Location
+from sparseoco.storage.tables import read_checkpoint, write_checkpoint
 from sparseoco.store.entries import ShardEntry, first_manifest
 from sparseoco.store.manifest import FeatureTable, LabelTable, Manifest, commit_manifest, latest_manifest
 from sparseoco.store.shards import ShardRows, Store, StoreReference, open_store, store_reference, write_shard

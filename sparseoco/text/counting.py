@@ -3,7 +3,7 @@
 import os
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -15,15 +15,8 @@ from numpy.typing import NDArray
 from sparseoco.core.errors import InputError
 from sparseoco.storage.commit import digest_value
 from sparseoco.storage.locations import Location, location
-from sparseoco.text.array_files import (
-    Arrays,
-    load_arrays,
-    packed_strings,
-    save_arrays,
-    stored_strings,
-    string_array,
-    string_buffers,
-)
+from sparseoco.text import array_files
+from sparseoco.text.array_files import Arrays
 from sparseoco.text.documents import (
     BadRow,
     CountedDocuments,
@@ -34,33 +27,12 @@ from sparseoco.text.documents import (
     stored_labels,
 )
 from sparseoco.text.formats import UNLABELLED
+from sparseoco.text.kernels import ngrams as ngram_kernels
 from sparseoco.text.kernels import preprocess as kernels
-from sparseoco.text.kernels.ngrams import (
-    BLOCK_BITS,
-    HALF,
-    add_at,
-    compose,
-    count_ngrams,
-    distinct_keys,
-    merge_pair,
-    number_level,
-    pack_keys,
-    pack_ngrams,
-    sum_entries,
-    unpack_keys,
-    write_numbers,
-)
-from sparseoco.text.kernels.preprocess import contain_any, leading_bytes
-from sparseoco.text.kernels.tokenize import (
-    N_CODE_POINTS,
-    keep_joiners,
-    tokenize_characters,
-    tokenize_words,
-)
-from sparseoco.text.options import Fields, NumberField, TextField, TextOptions, namespace
+from sparseoco.text.kernels import tokenize as token_kernels
+from sparseoco.text.options import NUMBER, NUMBERS, NumberField, TextField, TextOptions, TokenizerOptions, namespace
 from sparseoco.text.splits import Content, Split, read_split
 from sparseoco.text.tasks import TextJob, retain_freed_memory
-from sparseoco.text.tokenizer import JOINERS, NUMBER, NUMBERS, TokenizerOptions
 
 # ----------------------------------------------------------------------------------------------------------------------
 # From documents to tokens: lower case, accents, word characters and white space as in scikit-learn.
@@ -97,19 +69,22 @@ def _words(texts: Texts, options: TokenizerOptions) -> Tokens:
     and be longer than its source (İ).
     """
     pattern = options.pattern
-    changed = contain_any(*texts, _changed_points(options.lowercase, options.strip_accents is not None))
+    changed = kernels.contain_any(*texts, _changed_points(options.lowercase, options.strip_accents is not None))
     others = np.flatnonzero(changed)
     normalized = [_normalize(texts, d, options).encode() for d in others.tolist()]
     starts, stops = texts.starts.copy(), texts.stops.copy()
     bounds = texts.data.size + np.cumsum([0, *map(len, normalized)])
     starts[others], stops[others] = bounds[:-1], bounds[1:]
     data = np.concatenate([texts.data, np.frombuffer(b"".join(normalized), np.uint8)])
-    clean, ends = kernels.preprocess(data, starts, stops, ~changed & options.lowercase, _word_points())
-    if pattern.joiners != "none":
-        joiners = np.zeros(N_CODE_POINTS, np.bool_)
-        joiners[[ord(character) for character in JOINERS[pattern.joiners]]] = True
-        neighbours = _digit_points() if pattern.joiners == "decimal_points" else np.ones(N_CODE_POINTS, np.bool_)
-        keep_joiners(data, starts, stops, joiners, neighbours, clean, ends)
+    words = _code_points(np.strings.isalnum)
+    clean, ends = kernels.preprocess(data, starts, stops, ~changed & options.lowercase, words)
+    if pattern.joiners:
+        joiners = np.zeros(token_kernels.N_CODE_POINTS, np.bool_)
+        joiners[[ord(character) for character in pattern.joiners]] = True
+        neighbours = np.ones(token_kernels.N_CODE_POINTS, np.bool_)
+        if pattern.folds_numbers:
+            neighbours = _code_points(np.strings.isdecimal)
+        token_kernels.keep_joiners(data, starts, stops, joiners, neighbours, clean, ends)
     return clean, ends
 
 
@@ -131,26 +106,16 @@ _CAPITALS_END = 0x20000  # beyond, no character has another one in lower case
 @cache
 def _changed_points(lowercase: bool, strip_accents: bool) -> NDArray[np.bool_]:
     """(N_CODE_POINTS,): the characters beyond ASCII that Python may replace."""
-    changed = np.full(N_CODE_POINTS, strip_accents)
+    changed = np.full(token_kernels.N_CODE_POINTS, strip_accents)
     if lowercase:
         changed[:_CAPITALS_END] |= [chr(point).lower() != chr(point) for point in range(_CAPITALS_END)]
     return changed
 
 
-def _code_points() -> NDArray[np.str_]:
-    return np.arange(N_CODE_POINTS, dtype=np.uint32).view("U1")
-
-
 @cache
-def _word_points() -> NDArray[np.bool_]:
-    """(N_CODE_POINTS,): the characters beyond ASCII that `\\w` matches."""
-    return np.strings.isalnum(_code_points())
-
-
-@cache
-def _digit_points() -> NDArray[np.bool_]:
-    """(N_CODE_POINTS,): the characters that `\\d` matches."""
-    return np.strings.isdecimal(_code_points())
+def _code_points(are: Callable[[NDArray[np.str_]], NDArray[np.bool_]]) -> NDArray[np.bool_]:
+    """(N_CODE_POINTS,): which characters `isalnum` of NumPy accepts, as `\\w` beyond ASCII; `isdecimal`, as `\\d`."""
+    return are(np.arange(token_kernels.N_CODE_POINTS, dtype=np.uint32).view("U1"))
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -171,15 +136,15 @@ def count_text(texts: Texts, options: TokenizerOptions) -> Arrays:
     levels, keys = _number_ngrams(numbers, len(names), runs, shortest, longest)
     sizes = [len(names), *(level.size for level in keys)]
     firsts = np.cumsum([0, *sizes])
-    indptr, ngrams, counts = count_ngrams(
+    indptr, ngrams, counts = ngram_kernels.count_ngrams(
         levels, shortest, firsts[shortest - 1 :], runs, row_runs, options.ngram_range[0], firsts[-1]
     )
-    sums = sum_entries(ngrams, counts, firsts[-1])
+    sums = ngram_kernels.sum_entries(ngrams, counts, firsts[-1])
     arrays: Arrays = {f"keys_{n}": level for n, level in enumerate(keys, 2)}
     arrays |= {"indptr": indptr, "ngrams": ngrams, "counts": smallest_dtype(counts)}
     for n in range(shortest, longest + 1):
         arrays[f"totals_{n}"], arrays[f"documents_{n}"] = sums[firsts[n - 1] : firsts[n]].T.copy()
-    return arrays | packed_strings("token", names.take(pa.array(order)))
+    return arrays | array_files.packed_strings("token", names.take(pa.array(order)))
 
 
 def tokenize(
@@ -191,11 +156,13 @@ def tokenize(
     """
     clean, bounds = preprocess(texts, options)
     if options.counts_characters:
-        numbers, runs, row_runs, data, offsets = tokenize_characters(clean, bounds, options.analyzer == "char_wb")
-        return string_array(data, offsets), numbers, runs, row_runs
+        numbers, runs, row_runs, data, offsets = token_kernels.tokenize_characters(
+            clean, bounds, options.analyzer == "char_wb"
+        )
+        return array_files.string_array(data, offsets), numbers, runs, row_runs
     singles = options.pattern.shortest == 1 or options.pattern.folds_numbers  # words of one character
-    numbers, runs, data, offsets = tokenize_words(clean, bounds, singles, HASH_SEED)
-    names, numbers, runs = _select_tokens(string_array(data, offsets), numbers, runs, options)
+    numbers, runs, data, offsets = token_kernels.tokenize_words(clean, bounds, singles, HASH_SEED)
+    names, numbers, runs = _select_tokens(array_files.string_array(data, offsets), numbers, runs, options)
     return names, numbers, runs, np.arange(runs.size)
 
 
@@ -241,11 +208,13 @@ def _number_ngrams(
         for following in reversed(range(levels)):
             n += 1
             keys.append(
-                number_level(sequences, np.uint64(following * token_bits), np.uint64(token_bits), sequence_numbers)
+                ngram_kernels.number_level(
+                    sequences, np.uint64(following * token_bits), np.uint64(token_bits), sequence_numbers
+                )
             )
             if n >= shortest or following == 0:
                 prefixes = numbers[n - shortest] if n >= shortest else np.empty(n_positions, np.int32)
-                write_numbers(pairs, ends, sequence_numbers, prefixes)
+                ngram_kernels.write_numbers(pairs, ends, sequence_numbers, prefixes)
         n_prefixes = keys[-1].size
     return numbers, keys
 
@@ -268,14 +237,14 @@ def _sort_sequences(
     bits = np.uint64(token_bits), np.uint64(position_bits)
     step = 1 << (_WORD_BITS - levels * token_bits - position_bits)
     packed, pairs = np.empty(prefixes.size, np.uint64), np.empty(prefixes.size, np.uint64)
-    ends = np.arange((prefixes.size >> BLOCK_BITS) + 1) << BLOCK_BITS
+    ends = np.arange((prefixes.size >> ngram_kernels.BLOCK_BITS) + 1) << ngram_kernels.BLOCK_BITS
     n_sequences = 0
     for low in range(0, n_prefixes, step):
         free = packed[n_sequences:]
-        words = free[: pack_ngrams(prefixes, tokens, runs, n, levels, low, low + step, *bits, free)]
+        words = free[: ngram_kernels.pack_ngrams(prefixes, tokens, runs, n, levels, low, low + step, *bits, free)]
         words.sort()
         base = np.uint64(low) << np.uint64(levels * token_bits)
-        n_sequences += distinct_keys(words, base, bits[1], n_sequences, pairs, ends)
+        n_sequences += ngram_kernels.distinct_keys(words, base, bits[1], n_sequences, pairs, ends)
     return packed[:n_sequences].copy(), pairs, ends
 
 
@@ -289,7 +258,7 @@ def named_counts(
         "ngrams": inverse(order).astype(np.int32)[features],
         "counts": counts,
         "totals_1": np.empty(0, np.int64),
-        **packed_strings("token", names.take(pa.array(order))),
+        **array_files.packed_strings("token", names.take(pa.array(order))),
     }
     sum_totals(arrays)
     return arrays
@@ -330,7 +299,7 @@ def counted_levels(arrays: Arrays) -> list[int]:
 
 def alphabetical_order(strings: pa.Array) -> NDArray[np.int64]:
     """The positions of distinct strings sorted by their bytes, which is the order of code points."""
-    leading = leading_bytes(*string_buffers(strings))
+    leading = kernels.leading_bytes(*array_files.string_buffers(strings))
     order: NDArray[np.int64] = np.argsort(leading)
     equal = np.diff(leading[order]) == 0
     tied = np.flatnonzero(np.append(equal, False) | np.append(False, equal))
@@ -402,7 +371,12 @@ def merge_ngrams(parts: Sequence[Arrays]) -> tuple[Arrays, list[list[NDArray[np.
         merged[f"keys_{n}"] = level
         for name in (f"{what}_{n}" for what in SUMS):
             if any(name in part for part in parts):
-                merged[name] = _sum([part.get(name) for part in parts], positions[-1], level.size)
+                total = np.zeros(level.size, np.int64)
+                for part, position in zip(parts, level_positions, strict=True):
+                    if name in part:
+                        ngram_kernels.add_at(total, position, part[name])
+                # int32 halves the staged bytes.
+                merged[name] = total.astype(np.int32) if total.max(initial=0) < 2**31 else total
     return merged, positions
 
 
@@ -410,8 +384,8 @@ def _map_prefixes(keys: NDArray[np.uint64], positions: NDArray[np.int32]) -> NDA
     """The keys with positions of prefixes in the union."""
     if not keys.size or positions[-1] == positions.size - 1:  # positions increase: each is its own
         return keys
-    moved = (positions - np.arange(positions.size)).astype(np.uint64) << HALF
-    return keys + moved[(keys >> HALF).astype(np.int64)]
+    moved = (positions - np.arange(positions.size)).astype(np.uint64) << ngram_kernels.HALF
+    return keys + moved[(keys >> ngram_kernels.HALF).astype(np.int64)]
 
 
 def _union(keys: Sequence[NDArray[np.uint64]]) -> tuple[NDArray[np.uint64], list[NDArray[np.int32]]]:
@@ -421,21 +395,11 @@ def _union(keys: Sequence[NDArray[np.uint64]]) -> tuple[NDArray[np.uint64], list
     middle = len(keys) // 2
     left, left_positions = _union(keys[:middle])
     right, right_positions = _union(keys[middle:])
-    union, left_map, right_map = merge_pair(left, right)
+    union, left_map, right_map = ngram_kernels.merge_pair(left, right)
     return union, [
-        *(compose(left_map, own) for own in left_positions),
-        *(compose(right_map, own) for own in right_positions),
+        *(ngram_kernels.compose(left_map, own) for own in left_positions),
+        *(ngram_kernels.compose(right_map, own) for own in right_positions),
     ]
-
-
-def _sum(
-    parts: Sequence[NDArray[np.integer] | None], positions: Sequence[NDArray[np.int32]], size: int
-) -> NDArray[np.integer]:
-    total = np.zeros(size, np.int64)
-    for part, position in zip(parts, positions, strict=True):
-        if part is not None:
-            add_at(total, position, part)
-    return total.astype(np.int32) if total.max(initial=0) < 2**31 else total  # int32 halves the staged bytes
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -478,16 +442,6 @@ def count_fields(documents: Documents | CountedDocuments, options: TextOptions) 
         else:
             parts.append(("", _count_category(values, name)))
     return join_counts(parts, len(documents), options) | kept
-
-
-def count_bins(arrays: Arrays, options: TextOptions) -> Arrays:
-    """Partial counts with the bins of the values that `count_fields` kept, now that the options have their cuts."""
-    parts = [("", arrays)]
-    for name, field in options.fields.items():
-        if isinstance(field, NumberField) and f"{VALUES}{name}" in arrays:
-            parts.append(("", _count_number(arrays[f"{VALUES}{name}"], name, field)))
-    others = {name: array for name, array in arrays.items() if not name.startswith((*_COUNTS, VALUES))}
-    return others | join_counts(parts, arrays["indptr"].size - 1, options)
 
 
 def _count_category(values: pa.Array, name: str) -> Arrays:
@@ -540,11 +494,11 @@ def join_counts(parts: list[tuple[str, Arrays]], n_rows: int, options: TextOptio
         own = {f"{what}_{n}": part[f"{what}_{n}"] for n in counted_levels(part) for what in ("totals", "documents")}
         own["keys_1"] = first.astype(np.uint64)
         for n in range(2, level_bounds(part).size):
-            prefixes, last_tokens = unpack_keys(part[f"keys_{n}"])
-            own[f"keys_{n}"] = pack_keys(prefixes, last[last_tokens])
+            prefixes, last_tokens = ngram_kernels.unpack_keys(part[f"keys_{n}"])
+            own[f"keys_{n}"] = ngram_kernels.pack_keys(prefixes, last[last_tokens])
         keyed.append(own)
     merged, positions = merge_ngrams([*keyed, {"keys_1": np.arange(len(tokens), dtype=np.uint64)}])
-    arrays = packed_strings("token", tokens)
+    arrays = array_files.packed_strings("token", tokens)
     for n in range(1, len(positions) + 1):
         zeros = np.zeros(merged[f"keys_{n}"].size, np.int64)
         arrays |= {name: merged.get(name, zeros) for name in (f"totals_{n}", f"documents_{n}")}
@@ -573,7 +527,7 @@ def _join_tokens(parts: list[tuple[str, Arrays]]) -> tuple[list[NDArray[np.int64
     """(positions of the first tokens and of the other tokens of each part in the sorted tokens, these tokens)."""
     strings: list[pa.Array] = [pa.array([], pa.large_string())]
     for prefix, part in parts:
-        own = stored_strings(part, "token").cast(pa.large_string())
+        own = array_files.stored_strings(part, "token").cast(pa.large_string())
         empty = pa.scalar("", pa.large_string())
         strings.append(pc.binary_join_element_wise(pa.scalar(prefix, pa.large_string()), own, empty) if prefix else own)
         strings.append(own if prefix and "keys_2" in part else own[:0])
@@ -669,7 +623,7 @@ class Counting(NamedTuple):
         }
         # What is merged is at the beginning: those steps read no more of a remote file.
         first = sorted(arrays, key=lambda name: not name.startswith(("token_", "keys_", "totals_", "documents_")))
-        save_arrays(location(self.path(split)), {name: arrays[name] for name in first}, facts)
+        array_files.save_arrays(location(self.path(split)), {name: arrays[name] for name in first}, facts)
         return self.describe(split)
 
     def describe(self, split: Split) -> PartialCounts:
@@ -689,15 +643,22 @@ def count_documents(documents: Documents | CountedDocuments, options: TextOption
             code="unsupported-combination",
         )
     else:
-        arrays = _count_named(documents)
+        counts = documents.counts
+        if np.all((counts > 0) & (counts < 2**32) & (counts == np.floor(counts))):
+            counts = smallest_dtype(counts.astype(np.uint32))
+        arrays = named_counts(documents.indptr, documents.features, counts, documents.names)
     arrays["lines"] = documents.lines
-    arrays |= packed_strings("id", documents.ids) | packed_labels(documents.labels)
+    arrays |= array_files.packed_strings("id", documents.ids) | packed_labels(documents.labels)
     return arrays | {f"{COLUMN}{name}": values for name, values in documents.columns.items()}
 
 
 def describe_counts(path: Location, split: Split) -> PartialCounts:
     """The summary of a staging file."""
-    arrays, facts = load_arrays(path)
+    arrays, facts = array_files.load_arrays(path)
+    labels: dict[str, int] = {}
+    if "label_bytes" in arrays:
+        found = array_files.stored_strings(arrays, "label").value_counts()
+        labels = dict(zip(found.field("values").to_pylist(), found.field("counts").to_pylist(), strict=True))
     return PartialCounts(
         path=str(path),
         split=split,
@@ -711,24 +672,9 @@ def describe_counts(path: Location, split: Split) -> PartialCounts:
         missing={
             name.removeprefix(MISSING): int(values.sum()) for name, values in arrays.items() if name.startswith(MISSING)
         },
-        labels=_count_labels(arrays),
+        labels=labels,
         digest=facts["digest"],
     )
-
-
-def _count_labels(arrays: Arrays) -> dict[str, int]:
-    if "label_bytes" not in arrays:
-        return {}
-    found = stored_strings(arrays, "label").value_counts()
-    return dict(zip(found.field("values").to_pylist(), found.field("counts").to_pylist(), strict=True))
-
-
-def _count_named(documents: CountedDocuments) -> Arrays:
-    integral = bool(
-        np.all((documents.counts > 0) & (documents.counts < 2**32) & (documents.counts == np.floor(documents.counts)))
-    )
-    counts = smallest_dtype(documents.counts.astype(np.uint32)) if integral else documents.counts
-    return named_counts(documents.indptr, documents.features, counts, documents.names)
 
 
 def without_rows(counts: PartialCounts, rows: NDArray[np.int64]) -> PartialCounts:
@@ -737,7 +683,7 @@ def without_rows(counts: PartialCounts, rows: NDArray[np.int64]) -> PartialCount
         return counts
     source = location(counts.path)
     target = source.with_name(f"{source.stem}-{digest_value(rows.tolist())[:16]}.counts")
-    arrays, facts = load_arrays(source)
+    arrays, facts = array_files.load_arrays(source)
     selected = np.ones(counts.rows, np.bool_)
     selected[rows] = False
     sizes = np.diff(arrays["indptr"])
@@ -749,11 +695,13 @@ def without_rows(counts: PartialCounts, rows: NDArray[np.int64]) -> PartialCount
         labels = labels.filter(pa.array(selected))
     elif labels is not None:
         labels = labels[selected]
-    arrays |= packed_labels(labels) | packed_strings("id", stored_strings(arrays, "id").filter(pa.array(selected)))
+    arrays |= packed_labels(labels) | array_files.packed_strings(
+        "id", array_files.stored_strings(arrays, "id").filter(pa.array(selected))
+    )
     for name in ("lines", *(name for name in arrays if name.startswith((COLUMN, VALUES, MISSING)))):
         arrays[name] = arrays[name][selected]
     sum_totals(arrays)
-    save_arrays(target, arrays, facts)
+    array_files.save_arrays(target, arrays, facts)
     return describe_counts(target, counts.split)
 
 
@@ -767,7 +715,7 @@ def choose_bins(job: TextJob, counts: list[PartialCounts]) -> tuple[TextJob, lis
     Returns the job, whose options then have the cuts of all bins, and the partial counts with the bins.
     """
     paths = [split.path for split in counts]
-    chosen: Fields = {}
+    chosen: dict[str, NumberField] = {}
     for name, field in job.options.fields.items():
         if isinstance(field, NumberField) and field.transform == "bins" and field.cuts is None:
             cuts = job.tasks(quantile_cuts, paths, name, field.bins).result()
@@ -781,7 +729,7 @@ def choose_bins(job: TextJob, counts: list[PartialCounts]) -> tuple[TextJob, lis
 
 def quantile_cuts(paths: list[str], name: str, bins: int) -> tuple[float, ...]:
     """The distinct quantiles between the least and the greatest value, as scikit-learn's KBinsDiscretizer."""
-    values = np.concatenate([load_arrays(location(path))[0][f"{VALUES}{name}"] for path in paths])
+    values = np.concatenate([array_files.load_arrays(location(path))[0][f"{VALUES}{name}"] for path in paths])
     values = values[~np.isnan(values)]
     levels = np.linspace(0, 100, bins + 1)
     edges = np.unique(np.percentile(values, levels, method="averaged_inverted_cdf"))
@@ -793,7 +741,12 @@ def bin_counts(counts: PartialCounts, options: TextOptions) -> PartialCounts:
     source = location(counts.path)
     target = source.with_name(f"{source.stem}-{options.counting_digest[:16]}.counts")
     if not target.exists():
-        arrays, facts = load_arrays(source)
-        binned = count_bins(arrays, options)
-        save_arrays(target, binned, facts)
+        arrays, facts = array_files.load_arrays(source)
+        parts = [("", arrays)]
+        for name, field in options.fields.items():
+            if isinstance(field, NumberField) and f"{VALUES}{name}" in arrays:
+                parts.append(("", _count_number(arrays[f"{VALUES}{name}"], name, field)))
+        others = {name: array for name, array in arrays.items() if not name.startswith((*_COUNTS, VALUES))}
+        binned = others | join_counts(parts, arrays["indptr"].size - 1, options)
+        array_files.save_arrays(target, binned, facts)
     return describe_counts(target, counts.split)

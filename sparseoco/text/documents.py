@@ -1,6 +1,6 @@
 """The output of parsers: documents as texts, or documents that are counted already."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -114,29 +114,16 @@ class Documents(NamedTuple):
 
     @classmethod
     def from_rows(
-        cls,
-        rows: list["ParsedRow"],
-        bad: list[BadRow],
-        labels: LabelKind | None,
-        columns: Iterable[Column] = (),
-        *,
-        fields: Iterable[str] = (),
-        multiline: Sequence[int] = (),
-        digest: str = "",
-        carried: Mapping[str, pa.Array] = NO_FIELDS,
+        cls, rows: list["ParsedRow"], bad: list[BadRow], labels: LabelKind | None, **others: Any
     ) -> "Documents":
-        """Collect rows, which have these columns and fields."""
+        """Collect the texts, ids and labels of rows; `others` are other attributes."""
         return cls(
             strings=pa.array([row.text for row in rows], pa.large_binary()).view(pa.large_string()),
             ids=pa.array([row.id for row in rows], pa.string()),
             labels=label_array([row.label for row in rows], labels),
             lines=np.fromiter((row.line for row in rows), np.int64, len(rows)),
             bad=bad,
-            columns={name: column_array(name, [row.columns[k] for row in rows]) for k, name in enumerate(columns)},
-            multiline=np.array(multiline, np.int64),
-            fields={name: field_array([row.fields[k] for row in rows]) for k, name in enumerate(fields)},
-            digest=digest,
-            carried=carried,
+            **others,
         )
 
     def __len__(self) -> int:

@@ -16,30 +16,17 @@ from sparseoco.storage.locations import Location, location
 from sparseoco.store.entries import ShardEntry, ShardTable, is_written, read_table
 from sparseoco.store.manifest import ClassEntry, FileEntry, LabelTable, Manifest
 from sparseoco.store.shards import LabelSets, ShardRows, Store, write_frequencies, write_shard, write_terms
-from sparseoco.text.array_files import (
-    ArrayReader,
-    Arrays,
-    load_arrays,
-    packed_strings,
-    read_block,
-    save_arrays,
-    stored_strings,
-    string_array,
-    string_buffers,
-    write_blocks,
-)
+from sparseoco.text import array_files
+from sparseoco.text.array_files import Arrays
 from sparseoco.text.counting import COLUMN, PartialCounts, counted_levels, level_bounds, without_rows
 from sparseoco.text.documents import hash_strings
+from sparseoco.text.features import FeatureMap
 from sparseoco.text.formats import TABLES, UNLABELLED
 from sparseoco.text.kernels.ngrams import LOW, hash_terms
 from sparseoco.text.kernels.preprocess import sort_rows
-from sparseoco.text.options import TextOptions
-from sparseoco.text.sources import Source
+from sparseoco.text.options import HASH_SEED, TextOptions
 from sparseoco.text.tasks import TextJob
-from sparseoco.text.tokenizer import HASH_SEED
-from sparseoco.text.vocabulary.exchange import Exchange, plan_exchange
-from sparseoco.text.vocabulary.index import Vocabulary
-from sparseoco.text.vocabulary.merge import FeatureMap
+from sparseoco.text.vocabulary import Exchange, Vocabulary, plan_exchange
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Document frequencies of a store whose vocabulary files do not have those of all documents.
@@ -68,7 +55,7 @@ def merge_frequencies(job: TextJob, previous: Manifest | None, paths: list[str])
 
 def _sum_group(target: Location, paths: list[str]) -> None:
     features, documents = sum_frequencies([], paths)
-    save_arrays(target, {"features": features, "documents": documents})
+    array_files.save_arrays(target, {"features": features, "documents": documents})
 
 
 def _write_sum(out: str, previous: Manifest | None, paths: list[str]) -> FileEntry:
@@ -81,7 +68,7 @@ def sum_frequencies(known: list[Frequencies], paths: Iterable[str]) -> Frequenci
     is read few times."""
     pending, size, total = known, 0, 0
     for path in paths:
-        arrays, _ = load_arrays(location(path))
+        arrays, _ = array_files.load_arrays(location(path))
         pending.append((arrays["features"], arrays["documents"]))
         size += arrays["features"].size
         if size > max(PENDING, total):
@@ -122,14 +109,14 @@ def hash_ngrams(
         for what in ("totals", "documents")
     )
     keys = tuple(arrays[f"keys_{n}"] for n in range(2, bounds.size))
-    trie = Vocabulary(stored_strings(arrays, "token"), keys, (), 0)
+    trie = Vocabulary(array_files.stored_strings(arrays, "token"), keys, (), 0)
     numbers = np.arange(bounds[counted[0] - 1], bounds[-1])
     if counted[0] < options.ngram_range[0]:  # of short words; the other n-grams of these levels are only prefixes
         occurs = documents > 0
         numbers, totals, documents = numbers[occurs], totals[occurs], documents[occurs]
     terms = trie.terms(numbers, options.naming)
     features = np.full(bounds[-1], -1, np.int64)
-    data, offsets = string_buffers(terms)
+    data, offsets = array_files.string_buffers(terms)
     padded = np.concatenate([data, np.zeros(8, np.uint8)])
     features[numbers] = hash_terms(padded, offsets, np.uint64(HASH_SEED), options.hash_bits)  # many more than documents
     return features, terms, numbers, totals, documents
@@ -163,7 +150,7 @@ class HashIndex(NamedTuple):
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# The labels of a store: the table of classes, and the check that all sources have the same kind of labels.
+# The labels of a store: the table of classes.
 
 
 class LabelEncoding(NamedTuple):
@@ -178,37 +165,13 @@ class LabelEncoding(NamedTuple):
             return counts["labels"]
         if not self.classes:
             return np.full(counts["indptr"].size - 1, -1, np.int32)
-        found = pc.index_in(stored_strings(counts, "label"), value_set=pa.array(self.classes, pa.string()))
+        found = pc.index_in(array_files.stored_strings(counts, "label"), value_set=pa.array(self.classes, pa.string()))
         codes = np.asarray(found.to_numpy(zero_copy_only=False), dtype=np.int32)
         if self.table.kind != "multi":
             return codes
         indptr = counts["label_indptr"]
         order = np.lexsort((codes, np.repeat(np.arange(indptr.size - 1), np.diff(indptr))))
         return LabelSets(indptr, codes[order])
-
-
-def check_label_kinds(sources: Sequence[Source], options: TextOptions, previous: Manifest | None) -> None:
-    """Check that either all documents of a store have labels or none has. Empty files match any kind.
-
-    Raises `InputError` also for a folder of class folders if labels are numbers.
-    """
-    sources = [source for source in sources if source.bytes]
-    unlabelled = [source.path for source in sources if source.format in UNLABELLED]
-    labelled = [source.path for source in sources if source.format not in UNLABELLED]
-    problem = None
-    if previous is None:
-        if labelled and unlabelled:
-            problem = f"{unlabelled[0]} is plain text without labels, and other inputs have labels"
-    elif previous.labels.kind == "numbers" or previous.labels.classes:
-        if unlabelled:
-            problem = f"{unlabelled[0]} is plain text without labels, and the documents of the store have labels"
-    elif labelled:
-        problem = f"{labelled[0]} has labels, and the documents of the store have none"
-    folders = [source.path for source in sources if source.format == "folder"]
-    if problem is None and folders and options.labels == "numbers":
-        problem = f"{folders[0]} is a folder of class folders, and classes are not numbers"
-    if problem is not None:
-        raise InputError(f"{problem}: ingest it into another folder.", code="unsupported-combination")
 
 
 def encode_labels(counts: list[PartialCounts], options: TextOptions, previous: Manifest | None) -> LabelEncoding:
@@ -292,10 +255,10 @@ def _divide_ids(target: Location, exchange: Exchange, out: str, group: int, name
     ranges = np.searchsorted(np.array(bounds, np.int64), _hash_ids(ids), side="right")
     order = np.argsort(ranges, kind="stable")
     cuts = np.searchsorted(ranges[order], np.arange(exchange.n_ranges + 1))
-    with write_blocks(target, exchange.n_ranges) as write:
+    with array_files.write_blocks(target, exchange.n_ranges) as write:
         for number in range(exchange.n_ranges):
             own = order[cuts[number] : cuts[number + 1]]
-            write({"documents": numbers[own]} | packed_strings("id", ids.take(pa.array(own))))
+            write({"documents": numbers[own]} | array_files.packed_strings("id", ids.take(pa.array(own))))
 
 
 def _read_ids(exchange: Exchange, out: str, name: str) -> pa.Array:
@@ -304,8 +267,8 @@ def _read_ids(exchange: Exchange, out: str, name: str) -> pa.Array:
     if sha256:
         column = read_table(location(out), FileEntry(file=name, bytes=0, sha256=sha256), ["id"])["id"]
         return column.combine_chunks()
-    with ArrayReader(location(exchange.folder) / name, ("id_",)) as file:
-        return string_array(file["id_bytes"], file["id_offsets"])
+    with array_files.ArrayReader(location(exchange.folder) / name, ("id_",)) as file:
+        return array_files.string_array(file["id_bytes"], file["id_offsets"])
 
 
 def _hash_ids(ids: pa.Array) -> NDArray[np.int64]:
@@ -317,9 +280,11 @@ def _compare_ids(exchange: Exchange, n_shards: int, number: int) -> tuple[int, i
 
     Returns the first duplicate, and the first document with its id; None without duplicates.
     """
-    blocks = [read_block(exchange.path("group-ids", group), number) for group in range(exchange.n_groups)]
+    blocks = [array_files.read_block(exchange.path("group-ids", group), number) for group in range(exchange.n_groups)]
     documents = np.concatenate([block["documents"] for block in blocks])
-    ids = pa.chunked_array([stored_strings(block, "id").cast(pa.large_string()) for block in blocks]).combine_chunks()
+    ids = pa.chunked_array(
+        [array_files.stored_strings(block, "id").cast(pa.large_string()) for block in blocks]
+    ).combine_chunks()
     codes = ids.dictionary_encode().indices.to_numpy()  # numbered by first appearance
     repeated = codes <= np.maximum.accumulate(np.concatenate([[-1], codes]))[:-1]
     first = documents[~repeated]  # with each id
@@ -330,7 +295,7 @@ def _compare_ids(exchange: Exchange, n_shards: int, number: int) -> tuple[int, i
     dropped = documents[found]
     bounds = np.arange(exchange.n_groups + 1) * exchange.group_size << ROW_BITS
     cuts = np.searchsorted(dropped, bounds)
-    with write_blocks(exchange.path("duplicates", number), exchange.n_groups) as write:
+    with array_files.write_blocks(exchange.path("duplicates", number), exchange.n_groups) as write:
         for group in range(exchange.n_groups):
             write({"documents": dropped[cuts[group] : cuts[group + 1]]})
     return int(dropped[0]), int(first[codes[found[0]]])
@@ -339,7 +304,7 @@ def _compare_ids(exchange: Exchange, n_shards: int, number: int) -> tuple[int, i
 def _drop_rows(exchange: Exchange, group: int, counts: dict[int, PartialCounts]) -> list[PartialCounts]:
     """The partial counts of a group, by the number of their file, without duplicates."""
     ranges = (exchange.path("duplicates", number) for number in range(exchange.n_ranges))
-    found = [read_block(path, group)["documents"] for path in ranges if path.is_file()]
+    found = [array_files.read_block(path, group)["documents"] for path in ranges if path.is_file()]
     dropped = np.sort(np.concatenate([np.empty(0, np.int64), *found]))
     rest = []
     for file, split in counts.items():
@@ -356,7 +321,7 @@ def _position(document: int, counts: list[PartialCounts], store: Store | None) -
     if store is not None and file < n_shards:
         return store.sources[store.shards[file].source].path
     split = counts[file - n_shards]
-    with ArrayReader(location(split.path), ("lines",)) as counted:
+    with array_files.ArrayReader(location(split.path), ("lines",)) as counted:
         line = int(counted["lines"][row])
     unit = "row" if split.split.format in TABLES else "line"
     return f"{split.split.name}, {unit} {line}"
@@ -460,13 +425,13 @@ class ShardEncoder(NamedTuple):
         """Write the partial counts of split `index` as a shard, and its entry to `memo`, for a rerun after a kill."""
         frequencies = memo.with_suffix(".frequencies")
         if memo.exists():
-            facts = load_arrays(memo)[1]
+            facts = array_files.load_arrays(memo)[1]
             names = facts["names"] and FileEntry(**facts["names"])
             shard = EncodedShard(ShardEntry(**facts["entry"]), facts["dropped"], names)
             written = all(is_written(self.out, file) for file in (shard.entry, names) if file is not None)
             if written and (not self.with_frequencies or frequencies.exists()):
                 return shard
-        arrays, _ = load_arrays(location(path))
+        arrays, _ = array_files.load_arrays(location(path))
         names = None
         if self.feature_map is not None:
             features = self.feature_map.features(arrays, index)
@@ -477,12 +442,14 @@ class ShardEncoder(NamedTuple):
         indptr, indices, values = encode_rows(arrays, features, self.n_features, self.options)
         if self.with_frequencies:
             present, documents = np.unique(indices, return_counts=True)
-            save_arrays(frequencies, {"features": present.astype(np.int64), "documents": documents.astype(np.int64)})
+            array_files.save_arrays(
+                frequencies, {"features": present.astype(np.int64), "documents": documents.astype(np.int64)}
+            )
         dtype = np.dtype(self.dtype)
         if dtype.kind == "u":  # sums of hashed counts may need a wider one
             dtype = np.result_type(dtype, np.min_scalar_type(int(values.max(initial=0))))
         rows = ShardRows(
-            stored_strings(arrays, "id"),
+            array_files.stored_strings(arrays, "id"),
             self.labels.column(arrays),
             indptr,
             indices,
@@ -496,7 +463,9 @@ class ShardEncoder(NamedTuple):
             unknown = arrays["counts"][features[arrays["ngrams"]] < 0]
             dropped = int(np.count_nonzero(unknown) if self.dtype == "float64" else unknown.sum())
         described = names and names.model_dump(mode="json")
-        save_arrays(memo, {}, {"entry": entry.model_dump(mode="json"), "dropped": dropped, "names": described})
+        array_files.save_arrays(
+            memo, {}, {"entry": entry.model_dump(mode="json"), "dropped": dropped, "names": described}
+        )
         return EncodedShard(entry, dropped, names)
 
 

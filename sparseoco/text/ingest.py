@@ -1,6 +1,6 @@
 """Ingest: raw text to a store of term counts.
 
-Count every split (`text.counting`), merge the vocabularies and choose the features (`text.vocabulary`), write every
+Count every split (`text.counting`), merge the vocabularies and choose the features (`text.features`), write every
 split as a shard (`text.encoding`). The steps exchange staging files, which are named by a digest of everything they
 depend on, so that a run that was killed reuses them. Nothing is visible before the manifest is committed.
 """
@@ -15,18 +15,16 @@ from sparseoco.storage.commit import remove_file
 from sparseoco.storage.locations import Location
 from sparseoco.store.entries import add_entries
 from sparseoco.store.manifest import SCHEMA_VERSION, FeatureTable, FieldEntry, FileEntry, Manifest, commit_manifest
-from sparseoco.store.shards import Store, write_quarantine
-from sparseoco.store.terms import add_files
+from sparseoco.store.shards import Store, add_files, write_quarantine
 from sparseoco.text.array_files import clear_staging, staging_folder, starting_over
 from sparseoco.text.counting import Counting, PartialCounts, choose_bins
 from sparseoco.text.encoding import drop_duplicates, encode_labels, encode_shards, merge_frequencies
-from sparseoco.text.increments import check_sources, find_new, source_entries
+from sparseoco.text.features import FeatureMap, build_features
 from sparseoco.text.options import NumberField, TextOptions, VocabularyPolicy, shard_size
-from sparseoco.text.passes import pass_over
+from sparseoco.text.passes import check_sources, find_new, pass_over, source_entries
 from sparseoco.text.sources import Source
 from sparseoco.text.splits import fields_to_name, quarantined_rows
 from sparseoco.text.tasks import TextJob, open_tasks
-from sparseoco.text.vocabulary.merge import FeatureMap, build_features
 
 
 def ingest(
@@ -114,8 +112,7 @@ def _ingest(
         counted, digests = pass_over(job, sources, Counting(str(staging), counting))
         counts = drop_duplicates(job, counted, store)
         if store is None:
-            _check_not_empty(options, sources, counted, counts)
-            _check_fields(options, counts)
+            _check_read(options, sources, counted, counts)
         job, counts = choose_bins(job, counts)
         labels = encode_labels(counts, options, previous)
         feature_map: FeatureMap | None = None
@@ -172,10 +169,17 @@ def _ingest(
     return manifest
 
 
-def _check_not_empty(
+def _check_read(
     options: TextOptions, sources: list[Source], counted: list[PartialCounts], counts: list[PartialCounts]
 ) -> None:
-    if any(split.rows for split in counts):
+    """Raises `InputError` if there is no document, or a field has no value in any document."""
+    rows = sum(split.rows for split in counts)
+    for name in options.fields:
+        if rows and sum(split.missing[name] for split in counts) == rows:
+            raise InputError(
+                f"No document has a value in the field {name!r}: check its name in fields.", code="missing-field"
+            )
+    if rows:
         return
     bad = next(((split.split, row) for split in counted for row in split.bad), None)
     if bad is not None:
@@ -185,16 +189,6 @@ def _check_not_empty(
     else:
         why = "check the option where"
     raise InputError(f"There is nothing to ingest: no document was read ({why}).", code="no-documents")
-
-
-def _check_fields(options: TextOptions, counts: list[PartialCounts]) -> None:
-    """Raises `InputError` for a field without a value in any document."""
-    rows = sum(split.rows for split in counts)
-    for name in options.fields:
-        if rows and sum(split.missing[name] for split in counts) == rows:
-            raise InputError(
-                f"No document has a value in the field {name!r}: check its name in fields.", code="missing-field"
-            )
 
 
 def _field_entries(

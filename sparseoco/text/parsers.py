@@ -17,41 +17,15 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
+from sparseoco.text import parsing
 from sparseoco.text.documents import CountedDocuments, Documents, ParsedRow, label_array
 from sparseoco.text.formats import DELIMITERS
-from sparseoco.text.kernels.records import (
-    NEEDS_MORE,
-    NEWLINE,
-    NO_QUOTE,
-    QUOTE,
-    QUOTED,
-    RECORD_START,
-    RETURN,
-    TOO_LONG,
-    scan_records,
-)
+from sparseoco.text.kernels import records as record_kernels
 from sparseoco.text.options import TextOptions
-from sparseoco.text.rows import (
-    BOM,
-    MAX_FLOAT32,
-    NOT_A_NUMBER,
-    Chunk,
-    MalformedRowError,
-    RecordParser,
-    check_columns,
-    encode_text,
-    line_too_long,
-    parse_label,
-    parse_number,
-)
+from sparseoco.text.parsing import Chunk, MalformedRowError, RecordParser, encode_text, parse_label, parse_number
 
 if TYPE_CHECKING:
     from _csv import Reader
-
-
-def parse(form: str, chunk: Chunk, options: TextOptions, *, labelled: bool) -> Documents | CountedDocuments:
-    """The documents of whole lines of this format, with labels if `labelled`."""
-    return PARSERS[form](chunk, options, labelled=labelled)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -78,7 +52,7 @@ def read_jsonl(chunk: Chunk, options: TextOptions, *, labelled: bool) -> Documen
 
 def object_keys(head: bytes) -> tuple[str, ...]:
     """The keys of the object in the first line of some text, if it is one."""
-    for line in head.removeprefix(BOM).splitlines()[:-1] or [head]:
+    for line in head.removeprefix(parsing.BOM).splitlines()[:-1] or [head]:
         if line.strip():
             try:
                 row = orjson.loads(line)
@@ -117,14 +91,14 @@ def _load_exactly(raw: bytes) -> Any:
 
 def quote(delimiter: str) -> int:
     """The byte that quotes fields: in CSV only."""
-    return QUOTE if delimiter == "," else NO_QUOTE
+    return record_kernels.QUOTE if delimiter == "," else record_kernels.NO_QUOTE
 
 
 def line_starts(data: bytes | memoryview | NDArray[np.uint8], size: int) -> NDArray[np.int64]:
     """Offsets of the lines of data[:size], as csv.reader counts them: 0, and after each LF, CR and CRLF."""
     text = np.frombuffer(data, np.uint8, size)
-    ends = (text == NEWLINE) | (text == RETURN)
-    ends[:-1] &= ~((text[:-1] == RETURN) & (text[1:] == NEWLINE))
+    ends = (text == record_kernels.NEWLINE) | (text == record_kernels.RETURN)
+    ends[:-1] &= ~((text[:-1] == record_kernels.RETURN) & (text[1:] == record_kernels.NEWLINE))
     return np.concatenate([[0], np.flatnonzero(ends) + 1])
 
 
@@ -145,7 +119,7 @@ class RecordScanner:
         self._reset()
 
     def _reset(self) -> None:
-        self._position, self._state, self._begin, self._opened = 0, RECORD_START, 0, 0
+        self._position, self._state, self._begin, self._opened = 0, record_kernels.RECORD_START, 0, 0
 
     def find_end(self, pending: bytes | memoryview, at_least: int, line: int, *, at_end: bool) -> int:
         """Size of the shortest run of whole records longer than `at_least`, or -1 if more bytes are needed.
@@ -165,19 +139,19 @@ class RecordScanner:
             For a record that is too long, and for a quoted field without an end.
         """
         if self.at_start:
-            if len(pending) < len(BOM) and not at_end:
+            if len(pending) < len(parsing.BOM) and not at_end:
                 return -1
             self.at_start = False
-            self._position = len(BOM) if pending[: len(BOM)] == BOM else 0
-        found, self._position, self._state, self._begin, self._opened = scan_records(
+            self._position = len(parsing.BOM) if pending[: len(parsing.BOM)] == parsing.BOM else 0
+        found, self._position, self._state, self._begin, self._opened = record_kernels.scan_records(
             np.frombuffer(pending, np.uint8), self._position, self._state, self._begin, self._opened,
             at_least, self.options.max_line_bytes, ord(self.delimiter), quote(self.delimiter), at_end,
         )  # fmt: skip
-        if self._state == QUOTED and (found == TOO_LONG or at_end):
+        if self._state == record_kernels.QUOTED and (found == record_kernels.TOO_LONG or at_end):
             number = line + line_starts(pending, self._opened).size - 1
             problem = (
                 f"is longer than {self.options.max_line_bytes} bytes; close it, or increase max_line_bytes"
-                if found == TOO_LONG
+                if found == record_kernels.TOO_LONG
                 else "is still open at the end of the file"
             )
             raise InputError(
@@ -185,9 +159,9 @@ class RecordScanner:
                 "the file as TSV.",
                 code="unclosed-quote",
             )
-        if found == TOO_LONG:
-            raise line_too_long(self.name, line + line_starts(pending, self._begin).size - 1, self.options)
-        if found == NEEDS_MORE:
+        if found == record_kernels.TOO_LONG:
+            raise parsing.line_too_long(self.name, line + line_starts(pending, self._begin).size - 1, self.options)
+        if found == record_kernels.NEEDS_MORE:
             return -1
         self._reset()
         return int(found)
@@ -199,7 +173,7 @@ class RecordScanner:
 
 def blank_size(data: bytes) -> int:
     """Size of the mark and of the blank lines that precede the first record of a file."""
-    return len(data) - len(data.lstrip(BOM + b"\r\n"))
+    return len(data) - len(data.lstrip(parsing.BOM + b"\r\n"))
 
 
 def parse_header(data: bytes, scanner: RecordScanner) -> tuple[str, ...]:
@@ -214,7 +188,7 @@ def parse_header(data: bytes, scanner: RecordScanner) -> tuple[str, ...]:
 
 def _records(text: str, delimiter: str, options: TextOptions) -> "Reader":
     csv.field_size_limit(min(options.max_line_bytes, sys.maxsize))
-    quoting: Literal[0, 3] = csv.QUOTE_NONE if quote(delimiter) == NO_QUOTE else csv.QUOTE_MINIMAL
+    quoting: Literal[0, 3] = csv.QUOTE_NONE if quote(delimiter) == record_kernels.NO_QUOTE else csv.QUOTE_MINIMAL
     # newline="" keeps LF, CR and CRLF in quoted fields, and lets the reader end records at them.
     return csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, quoting=quoting)
 
@@ -223,11 +197,11 @@ def read_delimited(chunk: Chunk, options: TextOptions, *, labelled: bool, delimi
     """Read records; columns are named by the header, or 1, 2, … without one."""
     if chunk.header:
         mend = ", or --no-header if the first line is a document" if options.header else ""
-        check_columns(chunk.header, chunk.name, options, labelled=labelled, mend=mend)
+        parsing.check_columns(chunk.header, chunk.name, options, labelled=labelled, mend=mend)
     data = chunk.data[: chunk.size].tobytes()
-    text = (data if chunk.offset else data.removeprefix(BOM)).decode("utf-8", "surrogateescape")
+    text = (data if chunk.offset else data.removeprefix(parsing.BOM)).decode("utf-8", "surrogateescape")
     records = _records(text, delimiter, options)
-    parser = RecordParser(chunk.short, options, labelled=labelled, no_label=NOT_A_NUMBER)
+    parser = RecordParser(chunk.short, options, labelled=labelled, no_label=parsing.NOT_A_NUMBER)
     rows: list[ParsedRow] = []
     malformed: list[tuple[int, MalformedRowError]] = []
     multiline: list[int] = []
@@ -303,8 +277,8 @@ def read_counted(
         sums: dict[str, float] = {}
         for name, count in parsed[0]:
             sums[name] = sums.get(name, 0.0) + count
-        if not all(abs(value) <= MAX_FLOAT32 for value in sums.values()):
-            raise MalformedRowError(f"a count is larger than {MAX_FLOAT32:.3g}")
+        if not all(abs(value) <= parsing.MAX_FLOAT32 for value in sums.values()):
+            raise MalformedRowError(f"a count is larger than {parsing.MAX_FLOAT32:.3g}")
         return line, {name: value for name, value in sums.items() if value != 0.0}, parsed[1]
 
     rows, bad = chunk.parse_lines(options, parse_row)

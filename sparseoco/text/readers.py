@@ -16,14 +16,13 @@ from sparseoco.core.errors import InputError
 from sparseoco.storage.locations import Location, real_path
 from sparseoco.store.shards import Store
 from sparseoco.text.counting import count_documents
-from sparseoco.text.cutting import SplitReader
 from sparseoco.text.documents import BadRow, CountedDocuments, Documents, ParsedRow
 from sparseoco.text.encoding import HashIndex, encode_rows
 from sparseoco.text.formats import FOLDERS, TABLES, UNLABELLED
-from sparseoco.text.increments import check_ingested, find_new, new_sources
 from sparseoco.text.options import SHARD_BYTES, TextOptions
 from sparseoco.text.parsers import load_object, object_keys
-from sparseoco.text.rows import MalformedRowError, RecordParser, encode_text
+from sparseoco.text.parsing import MalformedRowError, RecordParser, encode_text
+from sparseoco.text.passes import SplitReader, check_ingested, find_new, new_sources
 from sparseoco.text.sources import (
     Source,
     check_applied,
@@ -36,7 +35,7 @@ from sparseoco.text.sources import (
 from sparseoco.text.splits import Content, Split, check_bad_rows, read_split
 from sparseoco.text.streams import UTF8, first_bytes
 from sparseoco.text.tables import close_tables, open_table
-from sparseoco.text.vocabulary.index import NgramIndex
+from sparseoco.text.vocabulary import NgramIndex
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Raw documents in batches, for prediction and evaluation.

@@ -9,41 +9,22 @@ from posixpath import splitext
 from typing import NamedTuple
 
 from sparseoco.core.errors import InputError
+from sparseoco.storage import inputs as stored
 from sparseoco.storage.commit import digest_value
-from sparseoco.storage.inputs import (
-    FolderFile,
-    Pin,
-    SetDigest,
-    find_input,
-    iter_folder,
-    map_files,
-    may_be_folder,
-    some_bytes,
-)
+from sparseoco.storage.inputs import FolderFile, Pin
 from sparseoco.storage.locations import Location, absolute_path, check_name, real_path, storage_error
-from sparseoco.text.formats import (
-    COUNTED,
-    DELIMITERS,
-    FOLDERS,
-    FORMATS,
-    SUFFIXES,
-    TABLES,
-    UNLABELLED,
-    WITH_FIELDS,
-    format_of_line,
-)
-from sparseoco.text.options import StoreOptions, TextOptions
+from sparseoco.text import formats
+from sparseoco.text.options import StoreOptions, TextOptions, TokenizerOptions
 from sparseoco.text.streams import AUTO, first_bytes
-from sparseoco.text.tokenizer import TokenizerOptions
 
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 MAGIC = {b"PAR1": "parquet", b"ARROW1": "arrow"}
 APPLIES: dict[str, Set[str]] = {
-    **dict.fromkeys(("text_field", "label_field", "id_field"), WITH_FIELDS),
-    "header": frozenset(DELIMITERS),
-    **dict.fromkeys(("labels", "classes"), FORMATS.keys() - UNLABELLED),
-    **dict.fromkeys(("encoding", "max_line_bytes"), FORMATS.keys() - TABLES),
-    **dict.fromkeys(TokenizerOptions.model_fields, FORMATS.keys() - COUNTED),
+    **dict.fromkeys(("text_field", "label_field", "id_field"), formats.WITH_FIELDS),
+    "header": frozenset(formats.DELIMITERS),
+    **dict.fromkeys(("labels", "classes"), formats.FORMATS.keys() - formats.UNLABELLED),
+    **dict.fromkeys(("encoding", "max_line_bytes"), formats.FORMATS.keys() - formats.TABLES),
+    **dict.fromkeys(TokenizerOptions.model_fields, formats.FORMATS.keys() - formats.COUNTED),
 }
 """The formats of which documents are read otherwise with an option; an option that is not here applies to all."""
 
@@ -106,7 +87,7 @@ def find_sources(inputs: list[str], options: TextOptions, *, may_be_empty: bool 
     for item in inputs:
         check_name(item)
         try:
-            path, file = find_input(item)
+            path, file = stored.find_input(item)
             found = _folder_sources(path, options) if file is None else [_file_source(file, options)]
         except OSError as error:
             raise storage_error(error, Path(item)) from error
@@ -122,13 +103,13 @@ def find_sources(inputs: list[str], options: TextOptions, *, may_be_empty: bool 
 
 def check_applied(sources: Iterable[Source], options: TextOptions, given: Iterable[str]) -> None:
     """Raises `InputError` for one of the options `given` that is not the default and applies to none of the sources."""
-    read = [source for source in sources if source.bytes or source.format in FOLDERS]
-    formats, folders = {source.format for source in read}, any(source.of_folder for source in read)
+    read = [source for source in sources if source.bytes or source.format in formats.FOLDERS]
+    kinds, folders = {source.format for source in read}, any(source.of_folder for source in read)
     for name in given if read else ():
         default = TextOptions.model_fields[name].get_default()
-        used = folders if name in ("include", "exclude") else not formats.isdisjoint(APPLIES.get(name, formats))
+        used = folders if name in ("include", "exclude") else not kinds.isdisjoint(APPLIES.get(name, kinds))
         if not used and getattr(options, name) != default:
-            what = "a file, and no folder" if formats <= APPLIES.get(name, FORMATS.keys()) else read[0].format
+            what = "a file, and no folder" if kinds <= APPLIES.get(name, formats.FORMATS.keys()) else read[0].format
             raise InputError(
                 f"--{name.replace('_', '-')} does not apply to {read[0].path} ({what}): leave it out.",
                 code="unsupported-combination",
@@ -176,7 +157,7 @@ class FolderSummary:
 
     def __init__(self, files: Iterable[FolderFile], *, labelled: bool) -> None:
         self.n_files = self.bytes = self.modified_ns = 0
-        self.versions = SetDigest()
+        self.versions = stored.SetDigest()
         self.table: FolderFile | None = None
         self.plain: FolderFile | None = None
         self.parents: dict[str, FolderFile] = {}
@@ -209,7 +190,7 @@ def version_of(file: FolderFile) -> str:
     return repr((file.name, *file.pin.version))
 
 
-def folder_key(folder: str, versions: SetDigest) -> str:
+def folder_key(folder: str, versions: stored.SetDigest) -> str:
     """Identifies the versions of the files of a folder."""
     return digest_value([real_path(folder), versions.hexdigest()])
 
@@ -222,7 +203,7 @@ def _folder_sources(folder: str, options: TextOptions) -> list[Source]:
         or options.format not in ("auto", "folder")
         or (options.format == "auto" and _are_tables(every))
     ):  # remote files whose format the name does not show are read concurrently
-        found = map_files(folder, lambda file: _file_source(file, options), list_files(folder, options))
+        found = stored.map_files(folder, lambda file: _file_source(file, options), list_files(folder, options))
         return [source._replace(of_folder=True) for source in found]
     _check_labels(every)
     form = "files" if options.unlabelled else "folder"
@@ -285,7 +266,7 @@ def _file_source(file: FolderFile, options: TextOptions) -> Source:
             f"{path}: neither the name nor the first line shows the format; set it with --format.",
             code="unknown-format",
         )
-    if form in TABLES and compression is not None:
+    if form in formats.TABLES and compression is not None:
         raise InputError(
             f"{path}: a compressed file of {form} cannot be read in parts: decompress it.",
             code="unsupported-combination",
@@ -313,7 +294,7 @@ def _check_fields(path: str, form: str, size: int, options: TextOptions) -> None
         + ["a carried column"] * bool(options.carried)
         + [f"{name}_field" for name in options.columns]
     )
-    if used and size and form not in WITH_FIELDS:
+    if used and size and form not in formats.WITH_FIELDS:
         raise InputError(
             f"{path} ({form}) has no fields, which {used[0]} needs: use JSON lines, CSV, TSV or Parquet.",
             code="unsupported-combination",
@@ -327,23 +308,24 @@ def compression_by_name(path: str) -> str | None:
 
 def _format_of_name(path: str) -> str | None:
     name = splitext(path)[0] if compression_by_name(path) else path  # pathlib would keep a table of all names
-    return SUFFIXES.get(splitext(name)[1].lower())
+    return formats.SUFFIXES.get(splitext(name)[1].lower())
 
 
 def _content_format(path: str, compression: str | None) -> str | None:
     """The format that the first bytes or the first line of a file show, if any."""
-    start = some_bytes(path, 0, 8)
+    start = stored.some_bytes(path, 0, 8)
     for magic, form in MAGIC.items():
         if start.startswith(magic):
             return form
     head = first_bytes(path, compression, 1 << 16, AUTO).removeprefix(b"\xef\xbb\xbf").lstrip()
-    return format_of_line(head.partition(b"\n")[0])
+    return formats.format_of_line(head.partition(b"\n")[0])
 
 
 # ----------------------------------------------------------------------------------------------------------------------
 # The files of a folder, which of its folders are labels, and outputs that would be among the files.
 
 
+WRITTEN = ("manifest.json", "part.parquet")  # examples of the files that a command writes to a folder
 MARKERS = frozenset({"_SUCCESS", "_metadata", "_common_metadata"})  # of complete folders; they hold no documents
 
 
@@ -365,6 +347,16 @@ def in_order(file: FolderFile) -> str:
     return file.name.replace("/", "\0")
 
 
+def files_again(source: Source, options: TextOptions) -> Iterator[FolderFile]:
+    """The files of a folder. Raises `InputError` at the end if they are not those that were found."""
+    versions = stored.SetDigest()
+    for file in iter_files(source.absolute, options):
+        versions.add(version_of(file))
+        yield file
+    if folder_key(source.absolute, versions) != source.key:
+        raise stored.changed(source.path)
+
+
 def hidden_files(inputs: Iterable[str], options: TextOptions) -> list[str]:
     """The hidden files and folders below local inputs, which `list_files` leaves out, unless `exclude` names them."""
     folders = [item for item in inputs if os.path.isdir(item)]
@@ -374,11 +366,7 @@ def hidden_files(inputs: Iterable[str], options: TextOptions) -> list[str]:
 
 
 def check_apart(
-    out: Location,
-    inputs: Iterable[str],
-    options: StoreOptions,
-    sources: Iterable[str] = (),
-    written: Sequence[str] = ("manifest.json", "part.parquet"),
+    out: Location, inputs: Iterable[str], options: StoreOptions, sources: Iterable[str] = (), *, is_file: bool = False
 ) -> None:
     """Check that an output is not among the inputs, where the next run would read it.
 
@@ -392,8 +380,8 @@ def check_apart(
         Which files of the folders are read.
     sources : iterable of str
         The absolute paths of the files of the inputs, none of which may be in `out`.
-    written : sequence of str
-        Examples of what is written in the folder `out`; none if it is a file.
+    is_file : bool
+        Whether `out` is a file.
 
     Raises
     ------
@@ -401,13 +389,13 @@ def check_apart(
         Names the input.
     """
     own = real_path(str(out)).rstrip("/")
-    paths = [f"{own}/{name}" for name in written] or [own]
-    found = [path for path in sources if (real_path(path).startswith(f"{own}/") if written else real_path(path) == own)]
+    paths = [own] if is_file else [f"{own}/{name}" for name in WRITTEN]
+    found = [path for path in sources if (real_path(path) == own if is_file else real_path(path).startswith(f"{own}/"))]
     for item in inputs:
         check_name(item)
         folder = real_path(absolute_path(item.removeprefix("file://"))).rstrip("/")
         names = [path.removeprefix(f"{folder}/") for path in paths if path.startswith(f"{folder}/")]
-        if may_be_folder(folder) and any(_is_read(name, options) for name in names):
+        if stored.may_be_folder(folder) and any(_is_read(name, options) for name in names):
             found.append(item)
     if found:
         raise InputError(
@@ -439,7 +427,7 @@ def _all_files(folder: str, options: TextOptions) -> Iterator[FolderFile]:
     def skip(name: str) -> bool:
         return name in MARKERS or any(fnmatchcase(name, pattern) for pattern in options.exclude)
 
-    return iter_folder(folder, skip, lambda name: _is_chosen(name, options))
+    return stored.iter_folder(folder, skip, lambda name: _is_chosen(name, options))
 
 
 def folder_name(path: str) -> str:

@@ -21,23 +21,14 @@ from sparseoco.storage.commit import commit_bytes, digest_value
 from sparseoco.storage.inputs import FolderFile, Pin, SetDigest, changed, read_range, small_contents, some_bytes
 from sparseoco.storage.locations import Location, location, storage_error
 from sparseoco.storage.tables import parquet_writer
+from sparseoco.text import parsing
 from sparseoco.text.array_files import load_arrays, save_arrays
 from sparseoco.text.documents import BadRow, CountedDocuments, Documents, ParsedRow, hash_strings
 from sparseoco.text.formats import DELIMITERS, FOLDERS, FORMATS, TABLES, UNLABELLED
 from sparseoco.text.kernels.records import NEWLINE, RECORD_START, RETURN, scan_records
 from sparseoco.text.options import TextOptions
-from sparseoco.text.parsers import line_starts, object_keys, parse, quote
-from sparseoco.text.rows import (
-    BOM,
-    SLACK,
-    Chunk,
-    MalformedRowError,
-    encode_text,
-    field_flags,
-    line_too_long,
-    parse_label,
-    shown,
-)
+from sparseoco.text.parsers import PARSERS, line_starts, object_keys, quote
+from sparseoco.text.parsing import Chunk, MalformedRowError, encode_text, parse_label
 from sparseoco.text.sources import Source, compression_by_name, document_label
 from sparseoco.text.streams import SAMPLE, NotTextError, Stream, first_bytes
 from sparseoco.text.tables import check_parquet_types, concat_arrays, open_table, read_table, take_rows
@@ -138,7 +129,7 @@ def read_files(split: "Split", listing: Listing, options: TextOptions) -> Docume
         try:
             data = b"".join(stream)
             if len(data) > options.max_line_bytes:
-                raise line_too_long(file.path, None, options)
+                raise parsing.line_too_long(file.path, None, options)
             text = encode_text(data.decode("utf-8-sig", "surrogateescape"), options)
             label = parse_label(document_label(file.name, split.name), options) if labelled else None
             rows.append(ParsedRow(text, f"{split.short}/{file.name}", label, 1))
@@ -174,10 +165,8 @@ def read_part(documents: Documents | CountedDocuments, share: float, *, withheld
     if not share and not withheld:
         return documents
     drawn = hash_strings(documents.ids, _SEED, _BITS) < share * 2.0**_BITS
-    return _take(documents, np.flatnonzero(drawn == withheld))
+    rows = np.flatnonzero(drawn == withheld)
 
-
-def _take(documents: Documents | CountedDocuments, rows: NDArray[np.int64]) -> Documents | CountedDocuments:
     def take(values: Any) -> Any:
         return values[rows] if isinstance(values, np.ndarray) else take_rows(values, rows)
 
@@ -280,20 +269,17 @@ def read_split(
 
     Raises `InputError` for a file that cannot be read, or that changed, and `StorageError`.
     """
-    return read_part(_read_all(split, options, content, labelled=labelled), options.holdout, withheld=withheld)
-
-
-def _read_all(
-    split: Split, options: TextOptions, content: Content | None, *, labelled: bool
-) -> Documents | CountedDocuments:
+    documents: Documents | CountedDocuments
     if split.format in TABLES:
         table = open_table(split.path, split.format, split.version, split.pin)
-        return read_table(table, split.short, split.start, split.stop, options, labelled=labelled)
-    if split.format in FOLDERS:
+        documents = read_table(table, split.short, split.start, split.stop, options, labelled=labelled)
+    elif split.format in FOLDERS:
         listing = Listing.load(location(split.path)) if content is None else content
         assert isinstance(listing, Listing)
-        return read_files(split, listing, options)
-    return parse(split.format, read_chunk(split, content), options, labelled=labelled)
+        documents = read_files(split, listing, options)
+    else:
+        documents = PARSERS[split.format](read_chunk(split, content), options, labelled=labelled)
+    return read_part(documents, options.holdout, withheld=withheld)
 
 
 def read_chunk(split: Split, content: Content | None = None) -> Chunk:
@@ -303,7 +289,7 @@ def read_chunk(split: Split, content: Content | None = None) -> Chunk:
     """
     size = split.stop - split.start
     if content is None:
-        content = np.empty(size + SLACK, np.uint8)
+        content = np.empty(size + parsing.SLACK, np.uint8)
         read_range(split.path, split.name, split.start, content[:size].data, split.pin)
         if split.xxh3 is not None and xxh3_64_intdigest(content[:size].data) != split.xxh3:
             raise changed(split.name)
@@ -368,7 +354,11 @@ def fields_to_name(split: Split, row: BadRow, options: TextOptions) -> str:
     names = tuple(dict.fromkeys(name for line in lines for name in object_keys(line)))
     kinds = {kind} if options.fields else {"text", kind}  # a text is always needed
     absent = [name for name in used if name in kinds and used[name] not in names]
-    return f"; the fields are {shown(names)}: set {field_flags(absent)}" if names and kind in absent else ""
+    return (
+        f"; the fields are {parsing.shown(names)}: set {parsing.field_flags(absent)}"
+        if names and kind in absent
+        else ""
+    )
 
 
 def _text_near(path: str, start: int) -> bytes:
@@ -437,13 +427,12 @@ def write_rows(
     data = _header(split, options)
     if rows.size:
         data += _selected_bytes(split, read_chunk(split, content), rows, options)
-    commit_bytes(path, _compressed(data, compression_by_name(split.path)))
-
-
-def _compressed(data: bytes, compression: str | None) -> bytes:
+    compression = compression_by_name(split.path)
     if compression == "gzip":
-        return gzip.compress(data, GZIP_LEVEL, mtime=0)
-    return data if compression is None else zstandard.ZstdCompressor(ZSTD_LEVEL).compress(data)
+        data = gzip.compress(data, GZIP_LEVEL, mtime=0)
+    elif compression is not None:
+        data = zstandard.ZstdCompressor(ZSTD_LEVEL).compress(data)
+    commit_bytes(path, data)
 
 
 def _selected_bytes(split: Split, chunk: Chunk, rows: NDArray[np.int64], options: TextOptions) -> bytes:
@@ -452,8 +441,8 @@ def _selected_bytes(split: Split, chunk: Chunk, rows: NDArray[np.int64], options
     delimiter = DELIMITERS.get(split.format)
     lines = chunk.lines(options) if delimiter is None else line_starts(data, chunk.size)
     starts = lines[rows - split.line]
-    if split.start == 0 and data[: len(BOM)].tobytes() == BOM:
-        starts = np.maximum(starts, len(BOM))
+    if split.start == 0 and data[: len(parsing.BOM)].tobytes() == parsing.BOM:
+        starts = np.maximum(starts, len(parsing.BOM))
     if delimiter is None:
         stops = lines[rows - split.line + 1]
     else:

@@ -4,6 +4,7 @@ import codecs
 import hashlib
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any, cast
 
@@ -143,6 +144,7 @@ MAX_INFLATION = 1000  # the largest accepted ratio of decompressed to compressed
 _CORRUPT: tuple[type[Exception], ...] = (cast(type[Exception], isal_zlib.error), zstandard.ZstdError)
 
 
+@dataclass(eq=False)
 class Stream:
     """Iterates over the decompressed bytes of a file, as UTF-8.
 
@@ -171,22 +173,17 @@ class Stream:
         the pinned version.
     """
 
-    def __init__(
-        self,
-        path: str,
-        compression: str | None,
-        content: bytes | None = None,
-        encoding: str = UTF8,
-        pin: Pin | None = None,
-        name: str | None = None,
-    ) -> None:
-        self.path = path
-        self.name = name or path
-        self.codec = encoding
-        self.compression = compression
+    path: str
+    compression: str | None
+    content: bytes | None = None
+    encoding: str = UTF8
+    pin: Pin | None = None
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        self.name = self.name or self.path
+        self.codec = self.encoding
         self.bytes = 0
-        self._content = content
-        self._pin = pin
         self._digest = hashlib.sha256()
 
     @property
@@ -226,7 +223,7 @@ class Stream:
 
     def _stored(self) -> Iterator[bytes]:
         try:
-            for block in read_blocks(self.path, self.name, self._pin) if self._content is None else [self._content]:
+            for block in read_blocks(self.path, self.name, self.pin) if self.content is None else [self.content]:
                 self._digest.update(block)
                 self.bytes += len(block)
                 yield block

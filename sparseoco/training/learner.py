@@ -13,8 +13,8 @@ from sparseoco.learners import find_algorithm
 from sparseoco.learners.contract import Algorithm, DenseRule
 from sparseoco.learners.losses import PORTFOLIO_LOSSES, check_portfolio, check_relatives
 from sparseoco.learners.penalties import find_penalty
-from sparseoco.storage.checkpoints import read_checkpoint, write_checkpoint
 from sparseoco.storage.locations import Location, location
+from sparseoco.storage.tables import read_checkpoint, write_checkpoint
 from sparseoco.training import validation
 from sparseoco.training.columns import AnyColumns, Columns
 

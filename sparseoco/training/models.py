@@ -29,7 +29,7 @@ from sparseoco.store.weighting import Weighting
 from sparseoco.text.encoding import HashIndex
 from sparseoco.text.options import TextOptions
 from sparseoco.text.readers import Features, Inputs, count_texts
-from sparseoco.text.vocabulary.index import NgramIndex
+from sparseoco.text.vocabulary import NgramIndex
 from sparseoco.training.decisions import Calibration, Thresholds, predicted_labels
 from sparseoco.training.learner import Learner
 from sparseoco.training.metrics import class_probabilities

@@ -67,12 +67,13 @@ def ordered_rows(
         end = min(stop, windows.end(start))
         parts.append(windows.rows(start, end))
         start = end
-    rows = np.concatenate(parts)
+    rows: Integers = np.concatenate(parts)
     if fold < 0:
         return rows
     with np.errstate(over="ignore"):  # of hashes
         hashes = mix(key(seed, FOLD_STREAM, 0) ^ rows.astype(np.uint64))
-    return rows[np.asarray(hashes % np.uint64(folds) != np.uint64(fold))]
+    learned: NDArray[np.bool_] = hashes % np.uint64(folds) != np.uint64(fold)
+    return rows[learned]
 
 
 class Windows:

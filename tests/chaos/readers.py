@@ -12,8 +12,7 @@ import numpy as np
 from sparseoco.cli import main
 from sparseoco.kernels.columns import MEASURE, MEASURE_ABSOLUTE
 from sparseoco.scoring.kept import read_kept, read_kept_files
-from sparseoco.scoring.manifest import read_scores
-from sparseoco.scoring.parts import PARTS, read_part
+from sparseoco.scoring.parts import PARTS, read_part, read_scores
 from sparseoco.storage.locations import location
 from sparseoco.storage.tables import read_parquet_file
 from sparseoco.store.corpus import Corpus

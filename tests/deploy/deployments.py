@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from sparseoco.pipeline import steps as run_steps
 from sparseoco.pipeline.run_file import load_run_file
-from sparseoco.report import plain
+from sparseoco.report.page import plain
 from tests.support.prefect_server import ROOT, artifacts, environment, running
 from tests.support.texts import write_run_file
 

@@ -24,7 +24,7 @@ from sparseoco.pipeline.nightly.records import QUARANTINE, ROLLBACKS, TABLES
 from sparseoco.report.results import ChoiceRecord, EvaluationRecord, RunRecord, write_leaderboard
 from sparseoco.scoring.distribution import DISTRIBUTION_SCHEMA as DISTRIBUTION
 from sparseoco.scoring.kept import KeptDescription
-from sparseoco.scoring.manifest import PartTable, ScoredSourceTable, ScoreManifest
+from sparseoco.scoring.parts import PartTable, ScoredSourceTable, ScoreManifest
 from sparseoco.store.entries import ShardTable, SourceTable
 from sparseoco.store.manifest import Manifest
 from sparseoco.store.shards import NAMES, write_quarantine

@@ -20,7 +20,7 @@ from sparseoco.estimators import export
 from sparseoco.estimators.export import export_sklearn, sklearn_pipeline, token_pattern
 from sparseoco.store.shards import Store
 from sparseoco.store.weighting import COUNTS, TFIDF, Weighting
-from sparseoco.text.tokenizer import TOKEN_PATTERNS, TokenizerOptions
+from sparseoco.text.options import TOKEN_PATTERNS, TokenizerOptions
 from sparseoco.training.models import write_model
 from tests.support.commands import Cli
 from tests.support.errors import raises_code

@@ -30,9 +30,8 @@ from sparseoco.core.errors import SparseocoError, StorageError
 from sparseoco.execution import pool as module
 from sparseoco.execution.clusters import ClusterOptions, connect, restart_workers, scheduler_workers, worker_shape
 from sparseoco.execution.pool import TaskPool, remove_damaged
-from sparseoco.storage.checkpoints import write_array, write_checkpoint
 from sparseoco.storage.commit import commit_json
-from sparseoco.storage.tables import write_parquet
+from sparseoco.storage.tables import write_array, write_checkpoint, write_parquet
 from sparseoco.store.entries import write_data_file
 from tests.support.damage import KINDS, damage
 from tests.support.errors import raises_code

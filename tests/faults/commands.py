@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparseoco.cli import main
-from sparseoco.pipeline.nightly import history
+from sparseoco.pipeline.nightly import records
 from sparseoco.pipeline.run_file import RunFile, load_run_file
 from sparseoco.search import selection, worker
 from sparseoco.storage import commit
@@ -126,7 +126,7 @@ def many_commits() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(worker, "POLL_SECONDS", 0)
         patch.setattr(worker, "_pays", lambda *_, **__: next(chunks) % 4 == 0)
-        patch.setattr(history, "_now", lambda: datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC))
+        patch.setattr(records, "_now", lambda: datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC))
         patch.setattr(stream, "CHUNK_ROWS", 91)
         patch.setattr(selection, "MIN_RUNG_ROWS", 40)
         yield

@@ -19,12 +19,12 @@ from sparseoco.estimators.export import export_sklearn
 from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.pipeline.evaluation import predict, text_and_ids
 from sparseoco.pipeline.explanation import Explainer, compare_models
-from sparseoco.storage.checkpoints import read_checkpoint
+from sparseoco.storage.tables import read_checkpoint
 from sparseoco.store.shards import Store
 from sparseoco.text import counting
+from sparseoco.text import vocabulary as tokens
 from sparseoco.text.array_files import StagingError, save_arrays
 from sparseoco.text.readers import ReadOutcome
-from sparseoco.text.vocabulary import index as tokens
 from sparseoco.training.models import Model
 from tests.support.damage import damage
 from tests.support.errors import raises_code
@@ -141,7 +141,7 @@ def test_a_folder_that_damages_all_it_is_given(
         save_arrays(path, *content)
         damage(path, "flipped", random.Random(0))
 
-    monkeypatch.setattr("sparseoco.text.counting.save_arrays", save)
+    monkeypatch.setattr("sparseoco.text.array_files.save_arrays", save)
     with raises_code("corrupt-file", ".counts", kind=StagingError):
         ingest_bytes(tmp_path, "a.jsonl", jsonl(random_texts(60)))
     assert sum("starting over" in message for message in caplog.messages) == 1

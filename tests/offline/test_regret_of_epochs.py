@@ -14,10 +14,10 @@ from sparseoco.learners.losses import find_loss
 from sparseoco.offline.epochs import fit_epochs
 from sparseoco.offline.regret.run import Sums, block_quantities, epoch_marks
 from sparseoco.pipeline import comparators
-from sparseoco.report import leaderboard_rows, read_results
 from sparseoco.report.charts import styles
 from sparseoco.report.figures import regret_lines, suboptimality_figure
 from sparseoco.report.page import render
+from sparseoco.report.results import leaderboard_rows, read_results
 from sparseoco.store.shards import Store, read_shards
 from tests.offline.oracles import bounds_of, chances_of
 from tests.offline.problems import CLUSTER, FEATURES, ROWS, SEED, files, minimum, table, write_search

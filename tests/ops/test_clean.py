@@ -8,8 +8,7 @@ import pytest
 
 from sparseoco.core.errors import FolderInUseError, StorageError
 from sparseoco.execution.clusters import ClusterOptions
-from sparseoco.ops.clean import Removed, clean
-from sparseoco.ops.status import read_status
+from sparseoco.ops.status import Removed, clean, read_status
 from sparseoco.pipeline.nightly import roll_back, run_nightly
 from sparseoco.pipeline.run_file import RunFile
 from sparseoco.pipeline.steps import search

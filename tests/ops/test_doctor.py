@@ -9,8 +9,7 @@ from distributed import LocalCluster
 
 from sparseoco.core.errors import InputError, StorageError
 from sparseoco.execution import clusters as connect
-from sparseoco.ops import checks as machine
-from sparseoco.ops import doctor as doctor_run
+from sparseoco.ops import doctor as machine
 from sparseoco.ops.doctor import Finding, examine
 from sparseoco.pipeline.nightly.records import TABLES, add_increment
 from sparseoco.pipeline.run_file import load_run_file, name_keys
@@ -53,12 +52,12 @@ def test_the_memory_is_that_of_the_blocks_that_packing_makes(tmp_path: Path) -> 
     store = Store.open(make_store(tmp_path / "shards"))
     options = plain_search(algorithms={"rda": {"gamma": [1.0, 2.0], "lam": [1e-3]}}, folds=3, epochs=2)
     capacity = packing.capacity_per_task(1, 1 << 30, 1, options, store)
-    needed = doctor_run.process_memory(options, store, capacity, threads=1)
+    needed = machine.process_memory(options, store, capacity, threads=1)
     block = Block.of(search_settings(options, store)[0], options.configurations())  # of every fold
     own = packing.state_bytes(block, store) + packing.evaluation_bytes(block, 3, store)
     shared = packing.PROCESS_BYTES + packing.corpus_bytes(store)
     assert needed == shared + own + packing.CHUNK_BYTES + packing.FEATURE_BYTES * store.n_features
-    more = doctor_run.process_memory(options, store, capacity, threads=3)
+    more = machine.process_memory(options, store, capacity, threads=3)
     assert more - shared == 3 * (needed - shared)
 
 
@@ -174,7 +173,7 @@ def sample_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     """Read small slices of small inputs, too."""
     monkeypatch.setattr(preview, "WHOLE_BYTES", 0)
     monkeypatch.setattr(preview, "SLICES", 1)
-    monkeypatch.setattr(doctor_run, "SLICE", 1 << 11)
+    monkeypatch.setattr(machine, "SLICE", 1 << 11)
 
 
 def test_of_large_text_a_sample_is_read(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

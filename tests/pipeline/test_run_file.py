@@ -22,7 +22,7 @@ from sparseoco.pipeline import steps as run_steps
 from sparseoco.pipeline.nightly import run_nightly
 from sparseoco.pipeline.run_file import RunFile, load_run_file
 from sparseoco.scoring.kept import read_kept
-from sparseoco.scoring.manifest import read_scores
+from sparseoco.scoring.parts import read_scores
 from sparseoco.storage.commit import read_json
 from sparseoco.store.shards import Store
 from sparseoco.training.models import Model, find_model

@@ -12,8 +12,9 @@ from sklearn.calibration import calibration_curve
 
 from sparseoco.core.errors import StorageError
 from sparseoco.core.formatting import percent_with_error
-from sparseoco.report import predictions, read_results, write_report
-from sparseoco.report.page import at_threshold
+from sparseoco.report import predictions
+from sparseoco.report.page import at_threshold, write_report
+from sparseoco.report.results import read_results
 from sparseoco.storage.commit import commit_json, read_json
 from sparseoco.storage.locations import location
 from sparseoco.storage.tables import write_result_table

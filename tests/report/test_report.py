@@ -14,10 +14,10 @@ import pytest
 
 from sparseoco.core.errors import FolderInUseError, SparseocoError, StorageError
 from sparseoco.ops.status import read_status
-from sparseoco.report import leaderboard_rows, read_results, summary_markdown, write_report
 from sparseoco.report.charts import styles
 from sparseoco.report.figures import growth_figure, regret_lines, share_column, sparsity_figure, strongest
-from sparseoco.report.results import _labels, best_of_each, pareto_front
+from sparseoco.report.page import summary_markdown, write_report
+from sparseoco.report.results import _labels, best_of_each, leaderboard_rows, pareto_front, read_results
 from sparseoco.storage.commit import commit_json
 from sparseoco.storage.locks import exclusive_lock
 from sparseoco.storage.tables import write_parquet

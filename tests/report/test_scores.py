@@ -13,8 +13,8 @@ import pytest
 from sparseoco.core.errors import DamagedError
 from sparseoco.core.formatting import integer, percent
 from sparseoco.report import charts
+from sparseoco.report.charts import draw_chart, plot
 from sparseoco.report.scores import BARS, OTHERS, histogram, histogram_figure, write_scores_page
-from sparseoco.report.svg import draw_chart, plot
 from sparseoco.scoring.distribution import DISTRIBUTION, DISTRIBUTION_SCHEMA
 from sparseoco.scoring.kept import read_kept
 from sparseoco.storage.commit import commit_json

@@ -27,7 +27,7 @@ from sparseoco.scoring.distribution import (
     read_distribution,
 )
 from sparseoco.scoring.kept import KeptDescription, read_kept
-from sparseoco.scoring.manifest import ModelEntry, read_scores
+from sparseoco.scoring.parts import ModelEntry, read_scores
 from tests.scoring.test_score import scored, table
 from tests.support.ingests import jsonl, random_texts
 from tests.support.models import random_model

@@ -13,11 +13,9 @@ import pytest
 from distributed import Client, LocalCluster
 
 from sparseoco.core.errors import InputError
-from sparseoco.scoring import score as module
 from sparseoco.scoring.distribution import DISTRIBUTION
-from sparseoco.scoring.manifest import ScoreManifest, read_scores
 from sparseoco.scoring.options import ScoreOptions
-from sparseoco.scoring.parts import PARTS, Scoring, model_entries, read_part
+from sparseoco.scoring.parts import PARTS, ScoreManifest, Scoring, model_entries, read_part, read_scores
 from sparseoco.scoring.score import score
 from sparseoco.text.options import TextOptions
 from sparseoco.training.models import Model, amend_model
@@ -201,7 +199,7 @@ def test_parts_that_are_damaged_before_the_commit(
     out = tmp_path / "out"
     scored(folder, ["a.jsonl"], tmp_path / "whole")
     with monkeypatch.context() as patch, pytest.raises(TypeError):
-        patch.setattr(module, "commit_scores", None)
+        patch.setattr("sparseoco.scoring.parts.commit_scores", None)
         scored(folder, ["a.jsonl"], out)
     first, *others = sorted((out / PARTS).iterdir())
     if kind == "swapped":

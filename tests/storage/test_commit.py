@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparseoco.core.errors import DamagedError, StorageError
-from sparseoco.storage.checkpoints import PIECE_BYTES, map_array, read_checkpoint, write_array, write_checkpoint
 from sparseoco.storage.commit import (
     as_local_file,
     commit_bytes,
@@ -30,7 +29,16 @@ from sparseoco.storage.commit import (
 from sparseoco.storage.locations import Location
 from sparseoco.storage.locks import exclusive_lock
 from sparseoco.storage.remote import RemotePath
-from sparseoco.storage.tables import parquet_writer, read_parquet_file, write_parquet
+from sparseoco.storage.tables import (
+    PIECE_BYTES,
+    map_array,
+    parquet_writer,
+    read_checkpoint,
+    read_parquet_file,
+    write_array,
+    write_checkpoint,
+    write_parquet,
+)
 from sparseoco.text.array_files import BlockReader, load_arrays, save_arrays, write_blocks
 from tests.support.errors import raises_code
 from tests.support.wrong_shapes import checksummed

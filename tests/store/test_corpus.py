@@ -24,12 +24,12 @@ from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.kernels.columns import RowBatch
 from sparseoco.storage.temporary import SharedFolder
 from sparseoco.store import corpus as module
-from sparseoco.store import terms as term_files
+from sparseoco.store import shards as store_files
 from sparseoco.store.corpus import Corpus, folder_on_host, open_corpus, weighted_corpus
 from sparseoco.store.entries import ShardTable, read_table
 from sparseoco.store.manifest import FileEntry
-from sparseoco.store.shards import Store, read_shards, write_quarantine, write_terms
-from sparseoco.store.terms import TermWeights, add_files, inverse_document_frequencies, smooth_idf, term_weights
+from sparseoco.store.shards import Store, add_files, read_shards, write_quarantine, write_terms
+from sparseoco.store.terms import TermWeights, inverse_document_frequencies, smooth_idf, term_weights
 from sparseoco.store.weighting import COUNTS, TFIDF, FeatureOptions, Weighting
 from tests.store import processes
 from tests.store.processes import PROCESSES, wait_until
@@ -453,7 +453,7 @@ def content(folder: Path, files: tuple[FileEntry, ...]) -> pa.Table:
 def test_a_vocabulary_in_few_files(tmp_path_factory: pytest.TempPathFactory, sizes: list[int], limit: int) -> None:
     folder, files, first = tmp_path_factory.mktemp("terms"), tuple[FileEntry, ...](), 0
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(term_files, "MERGED_BYTES", limit)
+        patch.setattr(store_files, "MERGED_BYTES", limit)
         for size in sizes:
             added = (write_terms(folder, "vocabulary", *columns(first, size)),) if size else ()
             files, first = add_files(folder, "vocabulary", files, added), first + size

@@ -24,15 +24,7 @@ from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.execution.pool import TaskPool
 from sparseoco.store import transpose as transposing
 from sparseoco.store.corpus import weighted_corpus
-from sparseoco.store.entries import (
-    ShardEntry,
-    ShardTable,
-    SourceEntry,
-    SourceTable,
-    add_entries,
-    read_shard_table,
-    read_source_table,
-)
+from sparseoco.store.entries import ShardEntry, ShardTable, SourceEntry, SourceTable, add_entries, read_shard_table
 from sparseoco.store.manifest import Manifest, commit_manifest, latest_manifest
 from sparseoco.store.shards import Store
 from sparseoco.store.terms import term_weights
@@ -95,8 +87,8 @@ def test_any_ingests_give_the_same_tables_and_digest(
     assert manifest.digest == whole.digest
     for name in ("n_shards", "rows", "nonzeros", "bytes", "n_sources"):
         assert getattr(manifest, name) == getattr(whole, name)
-    shards, sources = read_shard_table(folder, manifest), read_source_table(folder, manifest)
-    assert (shards, sources) == (read_shard_table(folder, whole), read_source_table(folder, whole))
+    shards, sources = read_shard_table(folder, manifest), SourceTable.read(folder, manifest.source_listing)
+    assert (shards, sources) == (read_shard_table(folder, whole), SourceTable.read(folder, whole.source_listing))
     assert list(shards) == [shard(number) for number in range(stop)]
     assert list(sources) == [source(number) for number in range(stop)]
 

@@ -11,8 +11,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 
 from sparseoco.store.shards import read_shards
 from sparseoco.text.ingest import ingest
-from sparseoco.text.options import TextOptions
-from sparseoco.text.tokenizer import NUMBER, NUMBERS, TOKEN_PATTERNS
+from sparseoco.text.options import NUMBER, NUMBERS, TOKEN_PATTERNS, TextOptions
 
 nasty = st.one_of(
     st.sampled_from(

@@ -8,8 +8,8 @@ import numpy as np
 
 from sparseoco.store.entries import add_entries
 from sparseoco.store.manifest import ClassEntry, LabelTable, commit_manifest
-from sparseoco.store.shards import LabelSets, Store, write_dense, write_shard
-from sparseoco.store.terms import term_weights
+from sparseoco.store.shards import LabelSets, Store, write_shard
+from sparseoco.store.terms import term_weights, write_dense
 from sparseoco.store.weighting import Weighting
 
 

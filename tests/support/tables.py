@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.feather
 import pyarrow.parquet as pq
 
-from sparseoco.text.cutting import SplitReader
 from sparseoco.text.documents import Documents
 from sparseoco.text.options import TextOptions
+from sparseoco.text.passes import SplitReader
 from sparseoco.text.sources import find_sources
 from sparseoco.text.splits import read_split
 

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from sparseoco.core.errors import InputError
 from sparseoco.storage.locations import location
-from sparseoco.text.cutting import SplitReader
 from sparseoco.text.documents import CountedDocuments, Documents
 from sparseoco.text.formats import FORMATS
 from sparseoco.text.options import IngestOptions, TextOptions
+from sparseoco.text.passes import SplitReader
 from sparseoco.text.readers import read_documents
 from sparseoco.text.sources import find_sources
 from sparseoco.text.splits import Split, file_suffix, read_split, unwritable_reason, write_rows

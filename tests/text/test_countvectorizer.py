@@ -20,16 +20,15 @@ from sparseoco.core.errors import InputError
 from sparseoco.pipeline.run_file import load_run_file
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.text import counting as ngrams
+from sparseoco.text import vocabulary as module
 from sparseoco.text.counting import alphabetical_order, count_text
 from sparseoco.text.documents import Texts, hash_strings
 from sparseoco.text.encoding import encode_rows
 from sparseoco.text.ingest import ingest
 from sparseoco.text.kernels.preprocess import sort_rows
-from sparseoco.text.options import TextOptions
+from sparseoco.text.options import TOKEN_PATTERNS, TextOptions
 from sparseoco.text.readers import count_texts
-from sparseoco.text.tokenizer import TOKEN_PATTERNS
-from sparseoco.text.vocabulary import exchange as module
-from sparseoco.text.vocabulary.index import NgramIndex
+from sparseoco.text.vocabulary import NgramIndex
 from sparseoco.training.models import write_model
 from tests.support.count_vectorizer import PIECES, counted, ingested, nasty, same, tokenizers, vectorizer
 from tests.support.errors import raises_code

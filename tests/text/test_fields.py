@@ -30,7 +30,7 @@ from sparseoco.text.counting import bin_names
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import NumberField, TextOptions
 from sparseoco.text.readers import ReadOutcome, count_texts, read_documents
-from sparseoco.text.vocabulary.index import NgramIndex
+from sparseoco.text.vocabulary import NgramIndex
 from sparseoco.training.models import write_model
 from tests.support.commands import Cli
 from tests.support.count_vectorizer import nasty, ranked, tokenizers, vectorizer

@@ -18,10 +18,10 @@ from sparseoco.storage.commit import commit_json, digest_value, read_json
 from sparseoco.store.manifest import Manifest, latest_manifest
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.text import encoding as duplicates
+from sparseoco.text import vocabulary
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
 from sparseoco.text.readers import read_documents
-from sparseoco.text.vocabulary import exchange
 from sparseoco.training.models import Model
 from tests.support.commands import Cli
 from tests.support.errors import raises_code
@@ -303,7 +303,7 @@ def test_first_error_is_reported(tmp_path: Path) -> None:
 
 def test_all_quarantine_files_are_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sparseoco.store.terms.MERGED_BYTES", 0)
+    monkeypatch.setattr("sparseoco.store.shards.MERGED_BYTES", 0)
     printed = ""
     for name in ("a", "b"):
         (tmp_path / f"{name}.jsonl").write_bytes(jsonl(random_texts(3), id=lambda k, name=name: f"{name}{k}") + b"{\n")
@@ -496,7 +496,7 @@ def test_label_sets_of_other_formats(tmp_path: Path) -> None:
 def test_ids_with_equal_hashes_are_compared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, buckets: int, ids_per_task: int
 ) -> None:
-    monkeypatch.setattr(exchange, "NGRAMS_PER_TASK", ids_per_task)
+    monkeypatch.setattr(vocabulary, "NGRAMS_PER_TASK", ids_per_task)
     original = duplicates._hash_ids
     monkeypatch.setattr(duplicates, "_hash_ids", lambda strings: original(strings) % buckets)
     names = [f"d{k}" for k in range(120)]

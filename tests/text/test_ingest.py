@@ -23,7 +23,7 @@ from sparseoco.text.encoding import HashIndex
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
 from sparseoco.text.readers import count_texts, read_documents
-from sparseoco.text.vocabulary.index import NgramIndex
+from sparseoco.text.vocabulary import NgramIndex
 from tests.support.errors import raises_code
 from tests.support.ingests import COMPRESSORS, ingest_bytes, jsonl, random_texts, store_content, write_files
 from tests.support.tables import TABLE_WRITERS, WRITERS

@@ -34,14 +34,14 @@ from sparseoco.storage.commit import commit_bytes, digest_value
 from sparseoco.storage.locations import location
 from sparseoco.store.shards import Store
 from sparseoco.text import splits, streams
-from sparseoco.text.cutting import Cut, SplitReader, cut_in_order, plan_source
 from sparseoco.text.documents import Documents
 from sparseoco.text.formats import DELIMITERS
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
 from sparseoco.text.parsers import read_jsonl
+from sparseoco.text.parsing import SLACK, Chunk
+from sparseoco.text.passes import Cut, SplitReader, cut_in_order, plan_source
 from sparseoco.text.readers import read_documents
-from sparseoco.text.rows import SLACK, Chunk
 from sparseoco.text.sources import Source, find_sources
 from sparseoco.text.tables import TableFile
 from tests.support.damage import CHANGES, append, truncate

@@ -15,10 +15,10 @@ import pytest
 from sparseoco.core.errors import InputError
 from sparseoco.storage.commit import commit_bytes
 from sparseoco.storage.locations import location
-from sparseoco.text.cutting import SplitReader
 from sparseoco.text.documents import Documents
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
+from sparseoco.text.passes import SplitReader
 from sparseoco.text.readers import read_documents
 from sparseoco.text.sources import find_sources
 from sparseoco.text.splits import read_split

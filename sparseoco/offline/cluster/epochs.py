@@ -31,11 +31,10 @@ from sparseoco.offline import epochs
 from sparseoco.offline import passes as full_passes
 from sparseoco.offline.cluster.passes import ClusterPasses, Pass, RowsSource, open_rows, read_rows
 from sparseoco.offline.epochs import Blocks, Coordinates, EpochProblem, Share, State
-from sparseoco.offline.passes import WHOLE, ColumnMajor, Floats, Span, SpanRows
-from sparseoco.storage.checkpoints import read_checkpoint, write_array, write_checkpoint
+from sparseoco.offline.passes import ColumnMajor, Floats, Span, SpanRows
 from sparseoco.storage.commit import commit_json, make_folder, read_json, remove_file, remove_folder
 from sparseoco.storage.locations import Location
-from sparseoco.storage.tables import Row
+from sparseoco.storage.tables import Row, read_checkpoint, write_array, write_checkpoint
 from sparseoco.store.corpus import check_worker_running, host_folder, open_corpus
 from sparseoco.store.shards import Session, Store, StoreReference, open_store, store_reference
 from sparseoco.store.terms import frequency_bins, frequency_rows
@@ -455,7 +454,7 @@ def _evaluate(client: Client, method: EpochMethod) -> EpochObjective:
     """Losses and errors of all examples, summed by leaves, so that bits do not depend on the number of tasks."""
     store = method.task.store
     bounds = full_passes.Leaves(
-        WHOLE, full_passes.Shape(store.n_rows, store.n_features, store.manifest.nonzeros)
+        full_passes.WHOLE, full_passes.Shape(store.n_rows, store.n_features, store.manifest.nonzeros)
     ).bounds()
     count = min(len(bounds), TASKS_PER_SLOT * worker_shape(client).tasks)
     runs = [bounds[len(bounds) * i // count : len(bounds) * (i + 1) // count] for i in range(count)]

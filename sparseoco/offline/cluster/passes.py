@@ -25,11 +25,18 @@ from sparseoco.offline.optimum import ColumnProgress, Newton, OptimumProblem, Re
 from sparseoco.offline.options import OptimumOptions
 from sparseoco.offline.passes import WHOLE, Floats, PassRequest, PassResult, RowSource, Span, SpanRows, row_weights
 from sparseoco.offline.quasi_newton import QuasiNewton
-from sparseoco.storage.checkpoints import is_complete, map_array, read_checkpoint, write_array, write_checkpoint
 from sparseoco.storage.commit import commit_json, digest_value, make_folder, read_json, remove_file, remove_folder
 from sparseoco.storage.locations import Location, location
 from sparseoco.storage.locks import FolderKind
-from sparseoco.storage.tables import Row, write_result_table
+from sparseoco.storage.tables import (
+    Row,
+    is_complete,
+    map_array,
+    read_checkpoint,
+    write_array,
+    write_checkpoint,
+    write_result_table,
+)
 from sparseoco.store.corpus import check_worker_running, worker_corpus
 from sparseoco.store.shards import Session, StoreReference, open_store, store_reference
 from sparseoco.store.weighting import COUNTS, Weighting

@@ -13,9 +13,9 @@ from sparseoco.learners.cao_rcd import lipschitz
 from sparseoco.learners.losses import find_loss
 from sparseoco.learners.penalties import TOTALS, find_penalty
 from sparseoco.offline.bounds import Bound, NoBound, regret_bound, state_quantities
-from sparseoco.storage.checkpoints import read_checkpoint, write_checkpoint
 from sparseoco.storage.commit import commit_json, digest_value
 from sparseoco.storage.locations import Location
+from sparseoco.storage.tables import read_checkpoint, write_checkpoint
 from sparseoco.store.corpus import worker_corpus
 from sparseoco.store.shards import Store, StoreReference, open_store
 from sparseoco.training.block import Block

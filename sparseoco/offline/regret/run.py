@@ -34,9 +34,9 @@ from sparseoco.offline.passes import Floats, LocalPasses, Span, SpanRows, local_
 from sparseoco.offline.regret import bounds as measures
 from sparseoco.offline.regret.bounds import Comparator, Measurement, Solution
 from sparseoco.offline.regret.tables import Row, slope_row
-from sparseoco.storage.checkpoints import read_checkpoint, write_checkpoint
 from sparseoco.storage.commit import digest_value, read_json, remove_folder
 from sparseoco.storage.locations import Location
+from sparseoco.storage.tables import read_checkpoint, write_checkpoint
 from sparseoco.store.corpus import worker_corpus
 from sparseoco.store.shards import Session, StoreReference, open_store, store_reference
 from sparseoco.store.transpose import transpose

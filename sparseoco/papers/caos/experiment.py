@@ -12,7 +12,7 @@ from sparseoco.papers.experiment import Experiment, Run, check_repetitions, line
 from sparseoco.papers.rows import Records, Row, column, extend, grouped, mean, mean_and_error, mean_rows, select
 from sparseoco.papers.sources import Documents, DocumentSource, choose_sources, find_sources, missing_sources
 from sparseoco.report import charts
-from sparseoco.report.svg import plot
+from sparseoco.report.charts import plot
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Measures of the claims in claims.toml.

@@ -17,7 +17,7 @@ from sparseoco.papers.experiment import Experiment, Run, check_repetitions, line
 from sparseoco.papers.rows import Records, Row, column, distinct, grouped, mean, select
 from sparseoco.papers.sources import DOMAINS, Documents, DocumentSource
 from sparseoco.report import charts
-from sparseoco.report.svg import plot
+from sparseoco.report.charts import plot
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Measures of the claims in claims.toml.

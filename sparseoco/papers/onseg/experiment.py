@@ -13,7 +13,7 @@ from sparseoco.papers.onseg import runs
 from sparseoco.papers.rows import Records, Row, column, distinct, extend, grouped, mean, mean_and_error, select
 from sparseoco.papers.sources import find_file, no_input_files
 from sparseoco.report import charts
-from sparseoco.report.svg import Plot, plot
+from sparseoco.report.charts import Plot, plot
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Measures of the claims in claims.toml.

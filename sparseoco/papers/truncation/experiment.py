@@ -16,7 +16,7 @@ from sparseoco.papers.sources import DOMAINS
 from sparseoco.papers.truncation import runs
 from sparseoco.papers.truncation.runs import RDA, STDA_INF, error_at
 from sparseoco.report import charts
-from sparseoco.report.svg import plot
+from sparseoco.report.charts import plot
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Methods compared on a data set, fold by fold: errors and sparsities with a rule's λ, and errors at equal sparsity.

@@ -18,7 +18,6 @@ from sparseoco.learners import without_defaults
 from sparseoco.pipeline.nightly.evaluation import Comparison
 from sparseoco.report import charts
 from sparseoco.report.page import plain
-from sparseoco.report.svg import draw_plots, render_page
 from sparseoco.search.selection import choose
 from sparseoco.storage.commit import commit_bytes, commit_json, read_json, remove_file, remove_folder
 from sparseoco.storage.locations import Location
@@ -466,7 +465,7 @@ def render_nightly(name: str, tables: Mapping[str, Sequence[Row]]) -> str:
         "total": total,
         "configurations": sorted(last, key=_rank),
         "style": charts.styles(row["algorithm"] for row in last),
-        "plots": draw_plots(
+        "plots": charts.draw_plots(
             {key: None if chart is None else (title, chart) for key, (title, chart) in figures.items()}
         ),
         "label": parameters_label,
@@ -474,7 +473,7 @@ def render_nightly(name: str, tables: Mapping[str, Sequence[Row]]) -> str:
         "signed_difference": _signed,
         "interval_range": _range,
     }
-    return render_page("nightly", context, "sparseoco.pipeline.nightly")
+    return charts.render_page("nightly", context, "sparseoco.pipeline.nightly")
 
 
 def errors_figure(history: Sequence[Row]) -> charts.Chart:

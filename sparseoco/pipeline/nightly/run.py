@@ -25,9 +25,9 @@ from sparseoco.storage.tables import Row
 from sparseoco.store.manifest import STORE_FOLDER, Manifest, read_manifest
 from sparseoco.store.shards import Store
 from sparseoco.store.weighting import Weighting
-from sparseoco.text.increments import new_sources
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
+from sparseoco.text.passes import new_sources
 from sparseoco.text.sources import Source, find_sources
 from sparseoco.training.block import Block
 from sparseoco.training.models import Model

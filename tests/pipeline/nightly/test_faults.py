@@ -172,7 +172,7 @@ def test_a_transient_memory_error_decides_nothing(
     ("step", "number"),
     [
         ("sparseoco.search.worker.block_corpus", errno.ESTALE),
-        ("sparseoco.storage.checkpoints.as_local_file", errno.EMFILE),
+        ("sparseoco.storage.tables.as_local_file", errno.EMFILE),
     ],
 )
 def test_a_transient_error_of_the_system_ends_the_run(
@@ -363,7 +363,7 @@ def test_a_file_that_is_being_written(tmp_path: Path, monkeypatch: pytest.Monkey
         return call
 
     with monkeypatch.context() as patch:
-        patch.setattr("sparseoco.text.increments.find_sources", writing(nightly_run.find_sources))
+        patch.setattr("sparseoco.text.passes.find_sources", writing(nightly_run.find_sources))
         outcome = run_nightly(run)
     assert [row["documents"] for row in outcome.increments] == [90]
     assert [row["code"] for row in outcome.left_out] == ["input-changed"]

@@ -16,7 +16,7 @@ from sparseoco.core.errors import StorageError
 from sparseoco.execution.options import ClusterOptions
 from sparseoco.flows.steps import read_run
 from sparseoco.ops import status
-from sparseoco.ops.checks import check_folder
+from sparseoco.ops.doctor import check_folder
 from sparseoco.ops.status import read_status
 from sparseoco.pipeline import steps as run_steps
 from sparseoco.pipeline.run_file import load_run_file

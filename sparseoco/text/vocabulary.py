@@ -1,7 +1,10 @@
-"""Terms by number and numbers by term."""
+"""Terms by number and numbers by term, and the exchange of files by which the tokens of all splits are united."""
 
+import math
+import resource
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from typing import Any, NamedTuple, Self
 
@@ -11,31 +14,164 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
-from sparseoco.storage.locations import Location
-from sparseoco.text.array_files import (
-    ArrayReader,
-    Arrays,
-    BlockReader,
-    packed_strings,
-    read_block,
-    save_arrays,
-    stored_strings,
-    string_array,
-    string_buffers,
-    write_blocks,
-)
-from sparseoco.text.counting import (
-    alphabetical_order,
-    inverse,
-    level_bounds,
-    tokenize,
-)
+from sparseoco.storage.locations import Location, location
+from sparseoco.text import array_files
+from sparseoco.text.array_files import Arrays
+from sparseoco.text.counting import alphabetical_order, inverse, level_bounds, tokenize
 from sparseoco.text.documents import Texts
 from sparseoco.text.kernels.lookup import NgramRange, NgramTables, find_ngrams, key_tables
 from sparseoco.text.kernels.ngrams import HALF, pack_keys, unpack_keys
 from sparseoco.text.kernels.preprocess import leading_bytes, sort_rows, term_offsets, write_terms
-from sparseoco.text.tokenizer import LONGEST_NGRAM, WORDS, Naming, TokenizerOptions
-from sparseoco.text.vocabulary.exchange import Exchange, open_pieces, split_terms, token_spaces
+from sparseoco.text.options import LONGEST_NGRAM, WORDS, Naming, TokenizerOptions
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The exchange that turns partial counts into a vocabulary: pieces are merged in groups, groups in ranges of tokens.
+#
+# A piece is a file of sorted n-grams: the partial counts of a split, or a file of the vocabulary of the store. Groups
+# of pieces are merged first, so that every piece is opened a fixed number of times; a task per range of tokens then
+# reads its block of the file of each group. Every task commits one file, named by what it depends on, so that a killed
+# run resumes; Dask's P2P shuffle keeps its state on the workers and starts again when one is lost.
+#
+# The files, one of each task, in the order in which they are written:
+#
+#     edges            the tokens between ranges, from a sample of the pieces
+#     group-tokens     the tokens of a group by range, and their positions by piece
+#     range-tokens     the tokens of a range, and their positions by group
+#     tokens           all tokens by range, for the names of terms
+#     group-ngrams     the n-grams of a group by range, and their positions by piece
+#     range-ngrams     the n-grams of a range with their sums, and their positions by group
+#     chosen           the ids of the terms of each range by count (`features`)
+#     range-ids        the ids of the n-grams of a range by group; and a vocabulary file of the store
+#     group-ids        the ids of the n-grams of a group by piece
+
+
+# N-grams of all pieces in a range or group: enough to amortise the task. With more ranges than `MAX_RANGES`, they grow
+# up to the memory of a task. The store does not depend on the number of workers, so neither do ranges.
+NGRAMS_PER_TASK = 1 << 20
+MAX_NGRAMS_PER_RANGE = 1 << 23
+MAX_RANGES = 1024
+RANGES_PER_PIECE = 4  # at most, of a group: bounds the files that are opened for each piece
+MERGED = ("token_", "keys_", "totals_", "documents_", "known_")  # beginnings of the names of the arrays of n-grams
+MAX_SMALL_PIECES = 256  # in a group, for their number alone
+
+
+class Exchange(NamedTuple):
+    """The division of pieces into groups and of tokens into ranges.
+
+    Parameters
+    ----------
+    folder : str
+        Of the staging files; pieces are files of it too.
+    key : str
+        Begins the names of all files of the exchange.
+    n_pieces, group_size, n_ranges : int
+        Pieces, those of a group, and ranges of tokens.
+    counted_from : int
+        The length of the shortest n-grams that are counted; shorter ones are only prefixes.
+    """
+
+    folder: str
+    key: str
+    n_pieces: int
+    group_size: int
+    n_ranges: int
+    counted_from: int
+
+    @property
+    def n_groups(self) -> int:
+        """Number of groups of pieces."""
+        return -(-self.n_pieces // self.group_size)
+
+    def path(self, name: str, number: int = 0) -> Location:
+        """The file of this name of a group or range."""
+        return location(self.folder) / f"{self.key}.{name}-{number}"
+
+    def group(self, names: Sequence[str], number: int) -> list[str]:
+        """The names of the pieces of a group, of the names of all pieces."""
+        return list(names[number * self.group_size : (number + 1) * self.group_size])
+
+    def pieces(self, names: Sequence[str]) -> list[Location]:
+        """The files of pieces with these names."""
+        return [location(self.folder) / name for name in names]
+
+    def edges(self) -> list[bytes]:
+        """The first tokens of all ranges but the first."""
+        if self.n_ranges == 1:
+            return []
+        strings = array_files.stored_strings(array_files.read_block(self.path("edges"), 0), "edge")
+        return strings.cast(pa.large_binary()).to_pylist()  # type: ignore[no-any-return]
+
+
+def plan_exchange(folder: Location, key: str, names: Sequence[str], size: int, counted_from: int) -> Exchange:
+    """Plan the exchange of pieces with these file names and `size` n-grams in all."""
+    n_ranges = max(1, min(MAX_RANGES, math.ceil(size / NGRAMS_PER_TASK)), math.ceil(size / MAX_NGRAMS_PER_RANGE))
+    small = min(MAX_SMALL_PIECES, len(names) * NGRAMS_PER_TASK // max(1, size))
+    group_size = max(1, small, math.ceil(n_ranges / RANGES_PER_PIECE))
+    return Exchange(str(folder), key, len(names), group_size, n_ranges, counted_from)
+
+
+@contextmanager
+def open_pieces(paths: Sequence[Location]) -> Iterator[list[array_files.ArrayReader]]:
+    """Open all pieces of a group; the limit on open files of this process is raised as far as the system allows."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    with ExitStack() as opened:
+        yield [opened.enter_context(array_files.ArrayReader(path, MERGED)) for path in paths]
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# From the names of terms to their tokens and fields, as a `Naming` says.
+
+
+def split_terms(terms: pa.Array, naming: Naming) -> tuple[pa.Array, NDArray[np.int64]]:
+    """(the tokens of all terms, number of tokens of each); terms are large strings."""
+    if naming.namespaces is None:
+        lists = _characters(terms) if naming.characters else pc.split_pattern(terms, " ")
+    else:
+        fields = term_fields(terms, naming)
+        rows = [np.flatnonzero(fields == field) for field in range(-1, len(naming.namespaces))]
+        others, *texts = (terms.take(pa.array(own)) for own in rows)
+        parts = [pa.ListArray.from_arrays(pa.array(np.arange(len(others) + 1), pa.int32()), others)]
+        parts += [_without_prefix(text, *space) for text, space in zip(texts, naming.namespaces, strict=True)]
+        lists = pa.concat_arrays(parts).take(pa.array(np.argsort(np.concatenate(rows))))
+    return lists.flatten(), np.diff(lists.offsets.to_numpy()).astype(np.int64)
+
+
+def term_fields(strings: pa.Array, naming: Naming) -> NDArray[np.int64]:
+    """The position in `namespaces` of the field of terms, or of their first tokens; −1 for none."""
+    found = np.full(len(strings), -1, np.int64)
+    for field, (name, _) in enumerate(naming.namespaces or ()):
+        found[np.asarray(pc.starts_with(strings, name))] = field
+    return found
+
+
+def token_spaces(tokens: pa.Array, naming: Naming) -> NDArray[np.uint8]:
+    """Bytes between the tokens of the terms that begin with each of these tokens: 1 for a space, or 0."""
+    if naming.namespaces is None:
+        return np.full(len(tokens), 0 if naming.characters else 1, np.uint8)
+    own = np.array([*(0 if characters else 1 for _, characters in naming.namespaces), 1], np.uint8)
+    return own[term_fields(tokens, naming)]
+
+
+def _without_prefix(terms: pa.Array, name: str, characters: bool) -> pa.ListArray:
+    """The tokens of terms that begin with a namespace, which stays with the first token of each."""
+    rest = pc.utf8_slice_codeunits(terms, len(name))
+    lists = _characters(rest) if characters else pc.split_pattern(rest, " ")
+    tokens, offsets = lists.flatten(), lists.offsets
+    first = np.zeros(len(tokens), np.bool_)
+    first[offsets[:-1].to_numpy()] = True
+    prefixes = pc.if_else(pa.array(first), pa.scalar(name, pa.large_string()), pa.scalar("", pa.large_string()))
+    named = pc.binary_join_element_wise(prefixes, tokens, pa.scalar("", pa.large_string()))
+    return pa.ListArray.from_arrays(offsets, named)
+
+
+def _characters(terms: pa.Array) -> pa.ListArray:
+    data, offsets = array_files.string_buffers(terms)
+    starts = np.flatnonzero((data & 0xC0) != 0x80)
+    characters = array_files.string_array(data, np.append(starts, data.size)).cast(pa.large_string())
+    return pa.ListArray.from_arrays(pa.array(np.searchsorted(starts, offsets), pa.int32()), characters)
+
 
 # ----------------------------------------------------------------------------------------------------------------------
 # The vocabulary: a trie of n-grams over sorted tokens, and the feature of each n-gram.
@@ -92,7 +228,7 @@ class Vocabulary(NamedTuple):
 
     def features(self, counts: Arrays) -> NDArray[np.int64]:
         """The feature of each n-gram of partial counts, by its number; −1 for terms that are not in the vocabulary."""
-        tokens = stored_strings(counts, "token").cast(self.tokens.type)
+        tokens = array_files.stored_strings(counts, "token").cast(self.tokens.type)
         token_map = pc.fill_null(pc.index_in(tokens, value_set=self.tokens), -1).to_numpy().astype(np.int64)
         bounds = level_bounds(counts)
         features = np.full(bounds[-1], -1, np.int64)
@@ -118,8 +254,8 @@ class Vocabulary(NamedTuple):
 
     def terms(self, numbers: NDArray[np.int64], naming: Naming = WORDS) -> pa.Array:
         """Names of n-grams, numbered over all levels concatenated. Strings, or large strings from 2 GiB on."""
-        parents, lasts = ngram_parents([np.arange(len(self.tokens), dtype=np.uint64), *self.keys])
-        return ngram_names(numbers, parents, lasts.astype(np.int32), self.tokens, naming, len(self.level_sizes))
+        parents = NgramParents.of([np.arange(len(self.tokens), dtype=np.uint64), *self.keys])
+        return ngram_names(numbers, parents._replace(lasts=parents.lasts.astype(np.int32)), self.tokens, naming)
 
 
 def _locate(keys: NDArray[np.uint64], known: NDArray[np.uint64]) -> NDArray[np.int64]:
@@ -130,36 +266,40 @@ def _locate(keys: NDArray[np.uint64], known: NDArray[np.uint64]) -> NDArray[np.i
     return np.where(known[places] == keys, places, -1)
 
 
-def ngram_parents(levels: Sequence[NDArray[np.uint64]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(number of the prefix or −1, last token) of all n-grams, numbered over all levels, by their keys."""
-    halves = [unpack_keys(keys) for keys in levels]
-    firsts = np.cumsum([0, *(keys.size for keys in levels)])  # the numbers of the prefixes of the next level begin here
-    longer = (prefix + first for (prefix, _), first in zip(halves[1:], firsts, strict=False))
-    return np.concatenate([np.full(levels[0].size, -1), *longer]), np.concatenate([last for _, last in halves])
-
-
-def ngram_names(
-    numbers: NDArray[np.int64],
-    parents: NDArray[np.int64],
-    lasts: NDArray[np.int32],
-    tokens: pa.Array,
-    naming: Naming,
-    depth: int,
-) -> pa.Array:
-    """Names of n-grams of at most `depth` tokens: strings, or large strings from 2 GiB on.
+class NgramParents(NamedTuple):
+    """The prefix and the last token of n-grams, numbered over all levels.
 
     Parameters
     ----------
-    parents, lasts : ndarray
+    prefixes, lasts : ndarray
         The number of the prefix of each n-gram or −1, and its last token.
-    tokens : pyarrow.Array of strings
+    depth : int
+        Tokens of the longest n-grams.
     """
+
+    prefixes: NDArray[np.int64]
+    lasts: NDArray[Any]
+    depth: int
+
+    @classmethod
+    def of(cls, levels: Sequence[NDArray[np.uint64]]) -> "NgramParents":
+        """Those of all n-grams, by the keys of each level."""
+        halves = [unpack_keys(keys) for keys in levels]
+        firsts = np.cumsum([0, *(keys.size for keys in levels)])  # where the prefixes of the next level begin
+        longer = (prefix + first for (prefix, _), first in zip(halves[1:], firsts, strict=False))
+        prefixes = np.concatenate([np.full(levels[0].size, -1), *longer])
+        return cls(prefixes, np.concatenate([last for _, last in halves]), len(levels))
+
+
+def ngram_names(numbers: NDArray[np.int64], parents: NgramParents, tokens: pa.Array, naming: Naming) -> pa.Array:
+    """Names of n-grams, whose last tokens are int32: strings, or large strings from 2 GiB on."""
+    prefixes, lasts, depth = parents
     spaces = token_spaces(tokens, naming)
-    token_bytes, token_offsets = string_buffers(tokens)
+    token_bytes, token_offsets = array_files.string_buffers(tokens)
     padded = np.concatenate([token_bytes, np.zeros(8, np.uint8)])
-    offsets = term_offsets(numbers, parents, lasts, token_offsets, spaces)
-    data = write_terms(numbers, parents, lasts, padded, token_offsets, spaces, offsets, depth)
-    return string_array(data, offsets)
+    offsets = term_offsets(numbers, prefixes, lasts, token_offsets, spaces)
+    data = write_terms(numbers, prefixes, lasts, padded, token_offsets, spaces, offsets, depth)
+    return array_files.string_array(data, offsets)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -185,10 +325,12 @@ def sample_edges(target: Location, exchange: Exchange, names: Sequence[str]) -> 
             sample += _sample_first_tokens(piece, -(-SAMPLED_NGRAMS * exchange.n_ranges // len(pieces)))
     sample.sort()
     edges = [sample[i * len(sample) // exchange.n_ranges] if sample else b"" for i in range(1, exchange.n_ranges)]
-    save_arrays(target, packed_strings("edge", pa.array(edges, pa.large_binary()).cast(pa.large_string())))
+    array_files.save_arrays(
+        target, array_files.packed_strings("edge", pa.array(edges, pa.large_binary()).cast(pa.large_string()))
+    )
 
 
-def _sample_first_tokens(piece: ArrayReader, wanted: int) -> list[bytes]:
+def _sample_first_tokens(piece: array_files.ArrayReader, wanted: int) -> list[bytes]:
     """The first tokens of about `wanted` n-grams of a piece, evenly spaced in each level."""
     sizes = [piece.size("token_offsets") - 1]
     while f"keys_{len(sizes) + 1}" in piece:
@@ -215,11 +357,11 @@ def unite_group(target: Location, exchange: Exchange, names: Sequence[str]) -> N
         cuts = [_cut_tokens(piece, edges) for piece in pieces]
         maps: list[list[NDArray[np.int32]]] = [[] for _ in pieces]
         first = 0
-        with write_blocks(target, exchange.n_ranges + len(pieces)) as write:
+        with array_files.write_blocks(target, exchange.n_ranges + len(pieces)) as write:
             for r in range(exchange.n_ranges):
                 tokens = [_read_tokens(piece, *cut[r : r + 2]) for piece, cut in zip(pieces, cuts, strict=True)]
                 united, positions = unite_strings(tokens)
-                write(packed_strings("token", united))
+                write(array_files.packed_strings("token", united))
                 for own, position in zip(maps, positions, strict=True):
                     own.append(position + np.int32(first))
                 first += _checked(len(united))
@@ -233,11 +375,14 @@ def unite_range(target: Location, exchange: Exchange, number: int) -> None:
     Blocks: the tokens; of each group `positions` of its tokens in the range, and `size`, the tokens of the range.
     """
     groups = range(exchange.n_groups)
-    parts = [stored_strings(read_block(exchange.path("group-tokens", group), number), "token") for group in groups]
+    parts = [
+        array_files.stored_strings(array_files.read_block(exchange.path("group-tokens", group), number), "token")
+        for group in groups
+    ]
     united, positions = unite_strings(parts)
     size = np.array([len(united)])
-    with write_blocks(target, 1 + exchange.n_groups) as write:
-        write(packed_strings("token", united))
+    with array_files.write_blocks(target, 1 + exchange.n_groups) as write:
+        write(array_files.packed_strings("token", united))
         for position in positions:
             write({"positions": position, "size": size})
 
@@ -245,9 +390,9 @@ def unite_range(target: Location, exchange: Exchange, number: int) -> None:
 def collect_tokens(target: Location, exchange: Exchange) -> None:
     """Write the tokens of all ranges in one file. Blocks: of each range its tokens; `starts`, their first positions."""
     sizes = []
-    with write_blocks(target, exchange.n_ranges + 1) as write:
+    with array_files.write_blocks(target, exchange.n_ranges + 1) as write:
         for r in range(exchange.n_ranges):
-            arrays = read_block(exchange.path("range-tokens", r), 0)
+            arrays = array_files.read_block(exchange.path("range-tokens", r), 0)
             sizes.append(arrays["token_offsets"].size - 1)
             write(arrays)
         write({"starts": np.cumsum([0, *sizes])})
@@ -256,11 +401,11 @@ def collect_tokens(target: Location, exchange: Exchange) -> None:
 def take_tokens(exchange: Exchange, positions: NDArray[np.int64]) -> pa.Array:
     """The tokens at increasing global positions, as large strings; ranges without any of them are not read."""
     found = [pa.array([], pa.large_string())]
-    with BlockReader(exchange.path("tokens")) as tokens:
+    with array_files.BlockReader(exchange.path("tokens")) as tokens:
         starts = tokens.block(exchange.n_ranges)["starts"]
         cuts = np.searchsorted(positions, starts)
         for r in np.flatnonzero(np.diff(cuts)):
-            own = stored_strings(tokens.block(int(r)), "token").cast(pa.large_string())
+            own = array_files.stored_strings(tokens.block(int(r)), "token").cast(pa.large_string())
             found.append(own.take(pa.array(positions[cuts[r] : cuts[r + 1]] - starts[r])))
     return pa.concat_arrays(found)
 
@@ -269,7 +414,7 @@ def global_positions(exchange: Exchange, group: int) -> tuple[NDArray[np.int32],
     """(the global position of each token of a group, the first global position of each range and the end)."""
     positions, sizes = [], []
     for r in range(exchange.n_ranges):
-        block = read_block(exchange.path("range-tokens", r), 1 + group)
+        block = array_files.read_block(exchange.path("range-tokens", r), 1 + group)
         positions.append(block["positions"])
         sizes.append(int(block["size"][0]))
     starts = np.cumsum([0, *sizes])
@@ -288,7 +433,7 @@ def unite_strings(parts: list[pa.Array]) -> tuple[pa.Array, list[NDArray[np.int3
     return united.dictionary.take(pa.array(order)), np.split(positions, np.cumsum([len(part) for part in parts])[:-1])
 
 
-def _cut_tokens(piece: ArrayReader, edges: list[bytes]) -> NDArray[np.int64]:
+def _cut_tokens(piece: array_files.ArrayReader, edges: list[bytes]) -> NDArray[np.int64]:
     """Where ranges begin in the tokens of a piece, and the end."""
     offsets, data = piece["token_offsets"], piece["token_bytes"].tobytes()
     bounds, size = offsets.tolist() if edges else [], offsets.size - 1
@@ -298,10 +443,10 @@ def _cut_tokens(piece: ArrayReader, edges: list[bytes]) -> NDArray[np.int64]:
     return np.array([*cuts, size])
 
 
-def _read_tokens(piece: ArrayReader, begin: int, end: int) -> pa.Array:
+def _read_tokens(piece: array_files.ArrayReader, begin: int, end: int) -> pa.Array:
     offsets = piece.read("token_offsets", begin, end + 1)
     data = piece.read("token_bytes", int(offsets[0]), int(offsets[-1]))
-    return string_array(data, offsets - offsets[0])
+    return array_files.string_array(data, offsets - offsets[0])
 
 
 def _checked(size: int) -> int:
@@ -356,7 +501,7 @@ class NgramIndex:
 
     def _find(self, names: pa.Array) -> NDArray[np.int32]:
         """The position of each of these tokens in the vocabulary, or −1."""
-        leading = np.sort(leading_bytes(*string_buffers(names)))
+        leading = np.sort(leading_bytes(*array_files.string_buffers(names)))
         leading = leading[np.diff(leading, prepend=~leading[:1]) != 0]  # in a third of the time of np.unique
         first, last = (np.searchsorted(self._leading, leading, side) for side in ("left", "right"))
         sizes = last - first  # of the tokens that begin as one of these: all bytes decide among them
@@ -369,7 +514,7 @@ class NgramIndex:
     @cached_property
     def _leading(self) -> NDArray[np.uint64]:
         """The first bytes of the tokens of the vocabulary."""
-        leading: NDArray[np.uint64] = leading_bytes(*string_buffers(self.vocabulary.tokens))
+        leading: NDArray[np.uint64] = leading_bytes(*array_files.string_buffers(self.vocabulary.tokens))
         return leading
 
     @cached_property

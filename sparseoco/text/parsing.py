@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
 from sparseoco.store.manifest import Column
-from sparseoco.text.documents import BadRow, Documents, ParsedRow
+from sparseoco.text.documents import BadRow, Documents, ParsedRow, column_array, field_array
 from sparseoco.text.options import CategoryField, FieldOptions, NumberField, TextOptions
 from sparseoco.text.streams import AUTO, UTF8
 
@@ -329,19 +329,17 @@ class RecordParser:
 
         `carried` are the carried columns if the rows do not have them.
         """
-        options = self._options
-        if carried is None:
-            carried = {
-                name: pa.array([row.carried[k] for row in rows], pa.string()) for k, name in enumerate(options.carried)
-            }
+        columns = {name: [row.columns[k] for row in rows] for k, name in enumerate(self._columns)}
+        fields = {name: [row.fields[k] for row in rows] for k, name in enumerate(self._options.fields)}
+        texts = {name: [row.carried[k] for row in rows] for k, name in enumerate(self._options.carried)}
         return Documents.from_rows(
             rows,
             bad,
             self._labels,
-            self._columns,
-            fields=options.fields,
-            multiline=multiline,
-            carried=carried,
+            columns={name: column_array(name, values) for name, values in columns.items()},
+            multiline=np.array(multiline, np.int64),
+            fields={name: field_array(values) for name, values in fields.items()},
+            carried=carried or {name: pa.array(values, pa.string()) for name, values in texts.items()},
         )
 
 

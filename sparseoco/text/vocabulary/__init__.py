@@ -1,1 +1,0 @@
-"""Partial counts to the vocabulary: merge, select, number."""
