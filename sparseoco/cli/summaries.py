@@ -14,7 +14,6 @@ from sparseoco.cli.console import print_error, print_line, spelled
 from sparseoco.core.errors import SparseocoError
 from sparseoco.core.formatting import metric_name, plural
 from sparseoco.learners import without_defaults
-from sparseoco.storage.commit import read_validated
 from sparseoco.storage.inputs import Pin, changed, local_pin
 from sparseoco.storage.locations import Location
 from sparseoco.storage.temporary import temporary_folder
@@ -193,9 +192,9 @@ def summarize_ingest(folder: Location) -> None:
 
 def summarize_run(folder: Location, page: Location, *, tested: bool) -> None:
     """Print the model of a run, its evaluation, if one was to be made, and its report; first, whether it is of use."""
-    from sparseoco.report.results import ChoiceRecord, read_evaluation
+    from sparseoco.report.results import read_choice, read_evaluation
 
-    best = read_validated(folder / "search" / "best.json", ChoiceRecord)
+    best = read_choice(folder)
     model, evaluation = Model(folder / "model"), read_evaluation(folder / "evaluation.json")
     notes = best.notes
     held_out = "held-out documents" if (folder / "search" / "held_out.parquet").exists() else NEW

@@ -26,7 +26,7 @@ from sparseoco.pipeline.nightly.records import (
     remove_model,
     unneeded_models,
 )
-from sparseoco.report.results import RunRecord, read_evaluation
+from sparseoco.report.results import RunRecord, read_evaluation, read_run_record
 from sparseoco.scoring.parts import MANIFEST, PARTS, read_scores
 from sparseoco.search.selection import candidates
 from sparseoco.search.worker import read_state
@@ -344,7 +344,7 @@ def read_status(folder: Location) -> Status:
     parts = list((folder / PARTS).glob("*.parquet"))
     if parts or (folder / MANIFEST).exists():
         return _scores_status(folder, parts)
-    described = commit.read_validated(folder / "run.json", RunRecord) if (folder / "run.json").exists() else None
+    described = read_run_record(folder) if (folder / "run.json").exists() else None
     store = _store(folder, described)
     increments = read_increments(folder)
     model = folder if (folder / "model.json").exists() else folder / "model"
@@ -601,7 +601,7 @@ def _unneeded(folder: Location, store: Location, keep_models: int | None) -> Ite
 
 def _of_other_settings(folder: Location) -> Iterator[_Unneeded]:
     """Cells and checkpoints of the search that another grid, seed or version of the package has left."""
-    run = commit.read_validated(folder / "run.json", RunRecord)
+    run = read_run_record(folder)
     wanted = search_setting_values(run, run.options(folder / "run.json"))
     for kind in ("cells", "checkpoints"):
         files = {path.name: (path, size) for path, size in files_below(folder / "search" / kind, recursive=False)}

@@ -11,13 +11,12 @@ from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.pipeline.evaluation import run_evaluate
 from sparseoco.pipeline.run_file import RunFile
 from sparseoco.report.page import write_report
-from sparseoco.report.results import ChoiceRecord, RunRecord, as_configuration
+from sparseoco.report.results import as_configuration, read_choice, read_run_record
 from sparseoco.report.scores import write_scores_page
 from sparseoco.scoring.options import ScoreOptions
 from sparseoco.scoring.parts import SCORES_FOLDER, ScoreManifest, model_entries
 from sparseoco.scoring.score import score as score_corpus
 from sparseoco.search import run as search_run
-from sparseoco.storage.commit import read_validated
 from sparseoco.storage.locations import Location, local_work_folder
 from sparseoco.storage.locks import FolderKind, exclusive_lock
 from sparseoco.store.manifest import STORE_FOLDER, Manifest
@@ -130,7 +129,7 @@ def train_best(
     store_folder: Location, out: Location, cluster: ClusterOptions, *, progress: ProgressCallback = no_progress
 ) -> Location:
     """Train the best configuration of the search in `out` on all the data; the model goes to `out`/model."""
-    best, run = read_validated(out / "search" / "best.json", ChoiceRecord), read_validated(out / "run.json", RunRecord)
+    best, run = read_choice(out), read_run_record(out)
     options = search_run.absolute_models(run.options(out / "run.json"), out)
     return train(
         store_folder,

@@ -201,6 +201,16 @@ def read_evaluation(path: Location) -> EvaluationRecord | None:
     return read_validated(path, EvaluationRecord) if path.is_file() else None
 
 
+def read_run_record(run: Location) -> RunRecord:
+    """The run.json of a run. Raises `StorageError` if it cannot be read or trusted."""
+    return read_validated(run / "run.json", RunRecord)
+
+
+def read_choice(run: Location) -> ChoiceRecord:
+    """What the search of a run has chosen. Raises `StorageError` if the file cannot be read or trusted."""
+    return read_validated(run / "search" / "best.json", ChoiceRecord)
+
+
 def check_results(run: Location) -> None:
     """Raises `InputError` for a folder that is not a run."""
     if not (run / "run.json").is_file() or not (run / "search" / "metrics.parquet").is_file():
@@ -218,7 +228,7 @@ def read_results(run: Location) -> Results:
     best, model, evaluation = (run / name for name in ("search/best.json", "model/model.json", "evaluation.json"))
     weights = run / "model" / "weights.parquet"
     return Results(
-        run=read_validated(run / "run.json", RunRecord),
+        run=read_run_record(run),
         best=read_validated(best, BestRecord) if best.is_file() else None,
         model=read_validated(model, ModelRecord) if model.is_file() else None,
         evaluation=read_evaluation(evaluation),
