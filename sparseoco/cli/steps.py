@@ -107,7 +107,7 @@ def ingest(
     )
     if manifest.labels.classes:
         print_line("classes: " + ", ".join(f"{entry.name} ({entry.rows:,})" for entry in manifest.labels.classes))
-    summarize_ingest(out)
+    summarize_ingest(out, manifest)
     print_next("compares configurations and trains the best", "search", out, "--out", "RUN")
 
 

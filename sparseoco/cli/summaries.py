@@ -17,6 +17,7 @@ from sparseoco.learners import without_defaults
 from sparseoco.storage.inputs import Pin, changed, local_pin
 from sparseoco.storage.locations import Location
 from sparseoco.storage.temporary import temporary_folder
+from sparseoco.store.manifest import Manifest
 from sparseoco.store.shards import Store
 from sparseoco.text.formats import FORMATS, WITH_FIELDS
 from sparseoco.text.options import TextOptions
@@ -168,10 +169,10 @@ def _size(size: float) -> str:
 # What commands print about runs and models when they end.
 
 
-def summarize_ingest(folder: Location) -> None:
+def summarize_ingest(folder: Location, manifest: Manifest | None = None) -> None:
     """Print, as errors, which rows of a store are in quarantine, span several lines or lack the value of a field, and
-    files without any."""
-    store = Store.open(folder)
+    files without any: those of a manifest, by default the newest."""
+    store = Store.open(folder) if manifest is None else Store(folder, manifest)
     manifest = store.manifest
     if manifest.quarantined_rows:
         files = ", ".join(entry.file for entry in manifest.quarantine)
