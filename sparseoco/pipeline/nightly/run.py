@@ -114,8 +114,8 @@ def _check_options(run: RunFile) -> None:
         )
 
 
-class _Session(NamedTuple):
-    """A run in progress: what it is of, the client of its cluster, and where its progress goes."""
+class _Nightly(NamedTuple):
+    """A nightly run in progress: its run file, the client of its cluster, and where its progress goes."""
 
     run: RunFile
     client: Client
@@ -135,15 +135,15 @@ def _run(run: RunFile, progress: ProgressCallback) -> NightlyResult:
         message = f"Nothing new: {files} learned, up to increment {known}."
         return NightlyResult([], publish(run, history), message, skipped)
     with connect(run.cluster, local_work_folder(run.out) / ".scratch") as client:
-        session = _Session(run, client, progress)
+        nightly = _Nightly(run, client, progress)
         if store is None or new:
-            store = _ingest(session, store, quarantine, new)
+            store = _ingest(nightly, store, quarantine, new)
         _check_store(run, store)
         deadline = None if run.search.time_limit is None else time.monotonic() + run.search.time_limit
         lost = 0
         while True:
             try:
-                history = _learn(session, store, deadline)
+                history = _learn(nightly, store, deadline)
                 break
             except StateLostError as error:  # its increment is learned again
                 lost += 1
@@ -181,12 +181,12 @@ def _version(source: Source, options: TextOptions) -> str:
     return digest_value([source.key, options.max_bad_rows])
 
 
-def _ingest(session: _Session, store: Store | None, quarantine: Sequence[Row], new: Sequence[Source]) -> Store:
+def _ingest(nightly: _Nightly, store: Store | None, quarantine: Sequence[Row], new: Sequence[Source]) -> Store:
     """Ingest the new files, without those that cannot be read.
 
     These are recorded before the ingest without them is committed. Raises `InputError` if no new file can be read.
     """
-    run, unreadable = session.run, list[Row]()
+    run, unreadable = nightly.run, list[Row]()
     first: InputError | None = None
     while True:
         records.write_quarantine(run.out, [*quarantine, *unreadable])
@@ -195,10 +195,10 @@ def _ingest(session: _Session, store: Store | None, quarantine: Sequence[Row], n
                 list(run.ingest.inputs),
                 run.store,
                 run.ingest.text,
-                client=session.client,
+                client=nightly.client,
                 shard_bytes=run.ingest.shard_bytes,
                 vocabulary=run.ingest.vocabulary,
-                progress=session.progress,
+                progress=nightly.progress,
                 left_out={row["file"] for row in records.left_out([*quarantine, *unreadable])},
             )
             return Store(run.store, manifest)
@@ -225,18 +225,18 @@ def _ingest(session: _Session, store: Store | None, quarantine: Sequence[Row], n
             log_event("nightly", "file left out", level=WARNING, file=source.path, code=error.code, reason=reason)
 
 
-def _learn(session: _Session, store: Store, deadline: float | None) -> list[Row]:
+def _learn(nightly: _Nightly, store: Store, deadline: float | None) -> list[Row]:
     """Learn what is missing of all increments and decide the new ones; returns the history."""
-    history, last = records.read_history(session.run.out, "history"), store.manifest.version
-    run = session.run.model_copy(update={"search": resolve(session.run.search, store)})
-    session = session._replace(run=run)
+    history, last = records.read_history(nightly.run.out, "history"), store.manifest.version
+    run = nightly.run.model_copy(update={"search": resolve(nightly.run.search, store)})
+    nightly = nightly._replace(run=run)
     check_loss(run.search, store)
     chain = IncrementChain(run.search, run.store, last, len(history), run.out / "nightly", deadline)
     for version in range(min(chain.first, len(history) + 1), last + 1):
         started = time.monotonic()
-        learned = chain.learn(session.client, version, session.progress)
+        learned = chain.learn(nightly.client, version, nightly.progress)
         if version > len(history):
-            _decide(session, chain, version, history, started)
+            _decide(nightly, chain, version, history, started)
             history = records.read_history(run.out, "history")
             if version < last:  # the last one is published at the end of the run
                 publish(run, history)
@@ -284,9 +284,9 @@ def _check_store(run: RunFile, store: Store) -> None:
         check_size(name, store.n_features)
 
 
-def _decide(session: _Session, chain: IncrementChain, version: int, history: Sequence[Row], started: float) -> None:
+def _decide(nightly: _Nightly, chain: IncrementChain, version: int, history: Sequence[Row], started: float) -> None:
     """Decide an increment after learning: write the model if it is promoted, then the tables."""
-    run, client = session.run, session.client
+    run, client = nightly.run, nightly.client
     deployed = records.read_deployed(run.out, history)
     model = None if deployed is None else records.increment_model(run.out, deployed.increment)
     if model is not None:
