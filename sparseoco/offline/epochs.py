@@ -448,10 +448,8 @@ class Coordinates:
         classes = np.tile(positive, len(configurations))
         self._columns = coordinate.ColumnParams(classes, R, l1, ridge, self.draws.scale, problem.n_features)
         prediction, basis = configurations[0]["predict_gradient"], _basis_size(penalty)
-        self._play, self._prediction = (
-            coordinate.play_kernel(problem.loss, basis),
-            coordinate.PREDICTIONS.index(prediction),
-        )
+        self._play = coordinate.play_kernel(problem.loss, basis)
+        self._prediction = coordinate.PREDICTIONS.index(prediction)
         n, columns, rounds = data.n_features, classes.size, self.draws.rounds
         integers = _integers(max(n, rounds))
         self.state = np.zeros((n, 3 if prediction == "last" else 2, columns))

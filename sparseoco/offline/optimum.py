@@ -5,7 +5,7 @@ import time
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import KW_ONLY, dataclass, fields
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -265,6 +265,7 @@ class Solver(ABC, Generic[ColumnT]):
 
     passes: Passes
     problem: OptimumProblem
+    _: KW_ONLY
     tol: float = TOLERANCE
     max_passes: int = MAX_PASSES
     saved: Mapping[str, NDArray[Any]] | None = None

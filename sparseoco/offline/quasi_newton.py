@@ -1,7 +1,7 @@
 """The solver of optima of large stores: coordinate descent on a quasi-Newton model."""
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -159,6 +159,7 @@ class Column(ColumnProgress, Metric):
 class QuasiNewton(Solver[Column]):
     """Minimises columns by passes alone, together as far as `memory` (bytes) and `SOLVER_BYTES` allow."""
 
+    _: KW_ONLY
     memory: int = SOLVER_BYTES
 
     def __post_init__(self) -> None:
@@ -178,12 +179,7 @@ class QuasiNewton(Solver[Column]):
             step = column.trial - column.w
             column.add(step, g - column.g)
             change = column.h.change(column.trial, column.w)
-            taken = Step(
-                gap.loss_sum - column.loss_sum,
-                inner_product(column.g, step),
-                inner_product(g, step),
-                change,
-            )
+            taken = Step(gap.loss_sum - column.loss_sum, inner_product(column.g, step), inner_product(g, step), change)
             if not taken.is_decrease(column.t * column.decrease, column.at_zero):
                 self._reject(column, taken.increase(column.at_zero))
                 return

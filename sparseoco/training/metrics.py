@@ -1,7 +1,7 @@
 """Metrics of predictions: progressive sums, ranking, classes, probabilities, paired comparisons."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -171,6 +171,7 @@ class Scores:
     most_rows: int
     outputs: int
     configurations: int
+    _: KW_ONLY
     dtype: Any = np.float64
     joint: bool = False
     positive: int = 1

@@ -4,7 +4,7 @@ import math
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -189,6 +189,7 @@ class ClusterPasses(full_passes.Passes):
     source: RowsSource
     work: Location
     span: Span = WHOLE
+    _: KW_ONLY
     leaf_nonzeros: int | None = None
 
     def __post_init__(self) -> None:
