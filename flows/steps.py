@@ -197,15 +197,15 @@ def _check_server() -> None:
                 client.api_version()
         except PrefectHTTPStatusError as refusal:
             refused = refusal.response.status_code == 401
-    plain = redact_password(address)
+    server = redact_password(address)
     if error is not None:
         raise InputError(
-            f"No Prefect server answers at {plain} ({type(error).__name__}): start it, or unset PREFECT_API_URL.",
+            f"No Prefect server answers at {server} ({type(error).__name__}): start it, or unset PREFECT_API_URL.",
             code="no-prefect-server",
         )
     if refused:
         raise InputError(
-            f"The Prefect server at {plain} refuses the password, or needs one: set PREFECT_API_AUTH_STRING.",
+            f"The Prefect server at {server} refuses the password, or needs one: set PREFECT_API_AUTH_STRING.",
             code="prefect-password",
         )
 

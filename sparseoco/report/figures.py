@@ -105,9 +105,9 @@ def density_figure(results: Results, shown: Sequence[LeaderboardRow], style: Sty
             own = bins[configuration][key]
             features, nonzeros = sum(f for f, _ in own) * columns, sum(count for _, count in own)
             share = nonzeros / features if features else None
-            whole = integer(key) if key == 1 else f"{integer(key)}–{integer(2 * key - 1)}"
+            counts = integer(key) if key == 1 else f"{integer(key)}–{integer(2 * key - 1)}"
             text = (
-                f"in {whole} documents: {integer(features / columns / max(len(own), 1))} features,\n"
+                f"in {counts} documents: {integer(features / columns / max(len(own), 1))} features,\n"
                 f"{percent(share)} nonzero weights"
             )
             found.append((k, None if share is None else 100 * share, text))

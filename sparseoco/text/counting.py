@@ -81,9 +81,8 @@ def _words(texts: Texts, options: TokenizerOptions) -> Tokens:
     if pattern.joiners:
         joiners = np.zeros(token_kernels.N_CODE_POINTS, np.bool_)
         joiners[[ord(character) for character in pattern.joiners]] = True
-        neighbours = np.ones(token_kernels.N_CODE_POINTS, np.bool_)
-        if pattern.folds_numbers:
-            neighbours = _code_points(np.strings.isdecimal)
+        every = np.ones(token_kernels.N_CODE_POINTS, np.bool_)
+        neighbours = _code_points(np.strings.isdecimal) if pattern.folds_numbers else every
         token_kernels.keep_joiners(data, starts, stops, joiners, neighbours, clean, ends)
     return clean, ends
 
@@ -113,9 +112,9 @@ def _changed_points(lowercase: bool, strip_accents: bool) -> NDArray[np.bool_]:
 
 
 @cache
-def _code_points(are: Callable[[NDArray[np.str_]], NDArray[np.bool_]]) -> NDArray[np.bool_]:
-    """(N_CODE_POINTS,): which characters `isalnum` of NumPy accepts, as `\\w` beyond ASCII; `isdecimal`, as `\\d`."""
-    return are(np.arange(token_kernels.N_CODE_POINTS, dtype=np.uint32).view("U1"))
+def _code_points(is_kind: Callable[[NDArray[np.str_]], NDArray[np.bool_]]) -> NDArray[np.bool_]:
+    """(N_CODE_POINTS,): the characters of a kind. `np.strings.isalnum` is `\\w` beyond ASCII, `isdecimal` is `\\d`."""
+    return is_kind(np.arange(token_kernels.N_CODE_POINTS, dtype=np.uint32).view("U1"))
 
 
 # ----------------------------------------------------------------------------------------------------------------------
