@@ -87,7 +87,7 @@ class ArrayFile:
 # Ranges of a corpus's rows in memory, from which they are read in any order.
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class RowRanges:
     """The rows of some ranges.
 
@@ -95,7 +95,7 @@ class RowRanges:
     ----------
     starts, stops : (ranges,) int64
         Row numbers, increasing; ranges do not overlap.
-    rows : RowBatch
+    batch : RowBatch
         Their rows, one range after the other; ``indptr`` starts at 0.
     weigh : callable, optional
         What is made of rows that are read.
@@ -103,7 +103,7 @@ class RowRanges:
 
     starts: NDArray[np.int64]
     stops: NDArray[np.int64]
-    rows: RowBatch
+    batch: RowBatch
     weigh: Callable[[RowBatch], RowBatch] | None
 
     def __post_init__(self) -> None:
@@ -112,13 +112,13 @@ class RowRanges:
     @property
     def n_rows(self) -> int:
         """Number of rows."""
-        return len(self.rows.labels)
+        return len(self.batch.labels)
 
     def gather(self, rows: NDArray[np.int64]) -> RowBatch:
         """The rows with these numbers, in this order, in the format of `Corpus.rows`."""
         part = np.searchsorted(self.starts, rows, side="right") - 1
         own = rows - self.starts[part] + self._before[part]
-        indptr, indices, values, labels, weights = self.rows
+        indptr, indices, values, labels, weights = self.batch
         gathered = RowBatch(*gather(own, indptr, indices, values, indptr))
         gathered = gathered._replace(labels=labels[own], weights=None if weights is None else weights[own])
         return gathered if self.weigh is None else self.weigh(gathered)

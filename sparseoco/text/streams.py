@@ -144,7 +144,7 @@ MAX_INFLATION = 1000  # the largest accepted ratio of decompressed to compressed
 _CORRUPT: tuple[type[Exception], ...] = (cast(type[Exception], isal_zlib.error), zstandard.ZstdError)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Stream:
     """Iterates over the decompressed bytes of a file, as UTF-8.
 
