@@ -114,7 +114,7 @@ def run_sums(task: Pass, first: int, last: int, weights: Floats | None) -> full_
     """The sums of leaves first..last, whose slopes are written, at these weights, 0 if None."""
     if weights is None:
         weights = np.zeros((task.leaves.shape.n_features, 1 if task.request is None else len(task.request.positive)))
-    weights = np.require(weights, requirements="A")  # Dask may send it unaligned, for which kernels are compiled again
+    weights = np.require(weights, requirements="A")  # Dask may send it unaligned, and kernels assume alignment
     rows, leaves = SpanRows(open_rows(task.source), task.leaves.span), task.leaves.bounds()[first:last]
     return rows.sum(leaves, weights, task.request, lambda i, slopes: write_array(task.slopes_of(first + i), slopes))
 
