@@ -214,7 +214,7 @@ class DenseColumns(ColumnBlock):
     def margins(self, rows: Rows) -> np.ndarray:
         """(rows, columns)."""
         out = np.empty((len(rows.indptr) - 1, self.columns))
-        MARGINS(*_in_float64(rows), self.points.T, out)
+        MARGINS(*_in_float64(rows), np.ascontiguousarray(self.points.T), out)
         return out.astype(self.dtype)
 
     def weights(self, first: int, stop: int) -> np.ndarray:

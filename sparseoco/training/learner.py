@@ -576,7 +576,7 @@ class Learner:
     def _chunks(self, indptr: Any, indices: Any, values: Any) -> Iterator[tuple[int, int, Rows]]:
         """Runs of rows, as `row_chunks`."""
         feature = self.n_features if self.intercept else None
-        return validation.row_chunks(Rows(indptr, indices, values), self.dtype, feature)
+        return validation.row_chunks(Rows(indptr, indices, values), self.n_features, self.dtype, feature)
 
     def _columns(self, members: np.ndarray) -> np.ndarray:
         return (members[:, None] * self.n_outputs + np.arange(self.n_outputs)).ravel()

@@ -24,11 +24,15 @@ from sparseoco.training.stream import CHUNK_ROWS
 CHUNK = 1 << 18  # nonzeros whose counts are cast to the columns' dtype at a time: a few percent of a cache
 
 
-def row_chunks(rows: Rows, dtype: np.dtype[Any], intercept: int | None) -> Iterator[tuple[int, int, Rows]]:
+def row_chunks(
+    rows: Rows, n_features: int, dtype: np.dtype[Any], intercept: int | None
+) -> Iterator[tuple[int, int, Rows]]:
     """Runs of rows, of any types, with at most `CHUNK` nonzeros, or one row: (first, stop, rows).
 
-    With `intercept`, every row has the value 1 at this index too.
+    Indices are int32 if they fit, so that kernels are compiled for one type of them. With `intercept`, every row has
+    the value 1 at this index too.
     """
+    index = np.int32 if n_features <= np.iinfo(np.int32).max else np.int64
     indptr = np.asarray(rows.indptr, np.int64)
     start, last = 0, len(indptr) - 1
     while start < last:
@@ -36,7 +40,7 @@ def row_chunks(rows: Rows, dtype: np.dtype[Any], intercept: int | None) -> Itera
         stop = min(max(stop, start + 1), last)
         entries = slice(int(indptr[start]), int(indptr[stop]))
         values = np.ascontiguousarray(rows.values[entries], dtype)
-        part = Rows(indptr[start : stop + 1], np.ascontiguousarray(rows.indices[entries]), values)
+        part = Rows(indptr[start : stop + 1], np.ascontiguousarray(rows.indices[entries], index), values)
         yield start, stop, part if intercept is None else Rows(*with_intercept(part, intercept))
         start = stop
 
