@@ -51,7 +51,7 @@ def test_a_learner_with_a_wrong_sign_is_not(game: str) -> None:
         own = own._replace(grid=[entry | {"lam": 0.001} if "lam" in entry else entry for entry in own.grid[:1]])
     else:
         own = own._replace(grid=own.grid[1:2])
-    X, y = coins(700)
+    X, y = coins(700 if own.penalty == "l1" else 1500)
     play = own.play(X, fixed_labels(y), taught=-1.0)
     x = play.optimum(0) if own.penalty == "l1" else -play.W[-1, :, 0]
     assert play.regret(0, x)[-1] > play.limit(0, x)[-1]

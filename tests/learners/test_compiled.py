@@ -31,17 +31,17 @@ SHARE = 10
 WIDE = {"cl-fobos": "float64", "rda": "float32"}
 """Learners that are compiled for other numbers of columns, with weights of this type."""
 LEARNED = {
-    "fobos": ("squared_hinge", "classes"),
-    "cl-fobos": ("logistic", "classes"),
-    "rda": ("squared", "numbers"),
-    "stda": ("logistic", "classes"),
-    "adagrad": ("logistic", "label sets"),
-    "ftrl-proximal": ("huber", "numbers"),
-    "arow": ("hinge", "two classes"),
-    "passive-aggressive": ("multiclass_hinge", "classes"),
-    "scinol": ("softmax", "classes"),
+    "fobos": ("elastic_net", "squared_hinge", "classes"),
+    "cl-fobos": ("l1", "logistic", "classes"),
+    "rda": ("l1", "squared", "numbers"),
+    "stda": ("l1", "logistic", "classes"),
+    "adagrad": ("l1", "logistic", "label sets"),
+    "ftrl-proximal": ("l1", "huber", "numbers"),
+    "arow": ("l1", "hinge", "two classes"),
+    "passive-aggressive": ("l1", "multiclass_hinge", "classes"),
+    "scinol": ("l1", "softmax", "classes"),
 }
-"""Learners whose loop over rows is compared, with a loss and a kind of labels: every option of the loop is in one."""
+"""Learners whose loop over rows is compared, with a penalty, a loss and labels: every option of the loop is in one."""
 GRID: list[Configuration] = [{"lam": lam} for lam in (0.1, 1e-2, 1e-4, 0.0)]
 WRITE = "import sys; from tests.learners import test_compiled; test_compiled.write(sys.argv[1])"
 Arrays = Mapping[str, np.ndarray]
@@ -65,8 +65,8 @@ class Streamed(NamedTuple):
 class Played(NamedTuple):
     """Functions of rules whose loop over rows is not compared, in one kernel: each has one coordinate."""
 
-    rules: dict[str, tuple[Rule, list[float]]]
-    """Rules and their params."""
+    rules: dict[str, tuple[Rule, list[list[float]]]]
+    """Rules and the params of their configurations."""
 
     def learned(self) -> Arrays:
         """Weights in every round, without the feature until a weight is given, and the state after the last."""
@@ -75,14 +75,14 @@ class Played(NamedTuple):
         x = np.random.default_rng(2).choice([0.0, 0.7, -2.3], ROWS) * (np.arange(ROWS) >= GIVEN)
         arrays = []
         for rule, params in self.rules.values():
-            scalars, state = (np.zeros((len(kind._fields), 1)) for kind in (rule.scalars, rule.state))
-            arrays.append((np.array([params]).T, scalars, state, np.zeros(ROWS)))
+            scalars, state = (np.zeros((len(kind._fields), len(params))) for kind in (rule.scalars, rule.state))
+            arrays.append((np.array(params).T.copy(), scalars, state, np.zeros((ROWS, len(params)))))
         kernel(tuple((rule.start, x, *own) for rule, own in zip(rules, arrays, strict=True)))
         return {f"{name} {k}": a for name, own in zip(self.rules, arrays, strict=True) for k, a in enumerate(own)}
 
 
 def build_rounds(rule: Rule) -> Any:
-    """Rounds of one coordinate, as in `sparseoco.kernels.stream`."""
+    """Rounds of one coordinate, as in `sparseoco.kernels.stream`; in every fourth the slope is 0."""
     functions, timed, needs_row_norm = bind(rule), rule.clock_time is not None, rule.needs_row_norm
 
     def rounds(clock, x, params, scalars, state, out):  # type: ignore[no-untyped-def]
@@ -90,19 +90,24 @@ def build_rounds(rule: Rule) -> Any:
         for t in range(x.shape[0]):
             if needs_row_norm:
                 clock = see_row(clock, abs(x[t]))
-            store(scalars, 0, f.round_scalars(clock, f.read_params(params, 0), f.maps))
-            own, now = f.read_scalars(scalars, 0), f.clock_time(clock)
+            now = f.clock_time(clock)
             if t == GIVEN:
-                store(state, 0, f.state_from_weight(0.004, own, f.maps))
                 last = f.time_after_update(clock)
             elapsed = now - last if timed else 0.0
-            before = f.read_state(state, 0)
-            out[t] = f.weight(before, elapsed, own, f.maps)
+            for c in range(params.shape[1]):
+                store(scalars, c, f.round_scalars(clock, f.read_params(params, c), f.maps))
+                own = f.read_scalars(scalars, c)
+                if t == GIVEN:
+                    store(state, c, f.state_from_weight(0.004, own, f.maps))
+                before = f.read_state(state, c)
+                out[t, c] = f.weight(before, elapsed, own, f.maps)
+                if x[t] != 0.0:
+                    slope = 0.0 if t % 4 == 3 else 0.3 if out[t, c] > 0.002 else -0.2
+                    row = RowInfo(x[t], 0.4, abs(x[t]), x[t] * x[t], 0.6, 9.0 * slope * slope, 0.2, 1.5)
+                    store(state, c, f.update(before, elapsed, own, slope * x[t], row, f.maps))
+                store(params, c, f.advance(clock, f.read_params(params, c)))
             if x[t] != 0.0:
-                row = RowInfo(x[t], 0.4, abs(x[t]), x[t] * x[t], 0.6, 0.9, 0.2, 1.5)
-                store(state, 0, f.update(before, elapsed, own, (0.3 if out[t] > 0.002 else -0.2) * x[t], row, f.maps))
                 last = now
-            store(params, 0, f.advance(clock, f.read_params(params, 0)))
             clock = advance_clock(clock)
 
     return rounds
@@ -157,21 +162,21 @@ def functions(rule: Any) -> set[str]:
 
 def cases() -> Iterator[tuple[str, Streamed | Played | Passed]]:
     seen = set[str]()
-    for name, (loss, kind) in LEARNED.items():
-        case = Case(name, "l1", loss, kind)
+    for name, own in LEARNED.items():
+        case = Case(name, *own)
         seen |= functions(rule_of(case, case.grid[0]))
         yield name, Streamed(case, forms(case)[0])
-    rules: dict[str, tuple[Rule, list[float]]] = {}
+    rules: dict[str, tuple[Rule, list[list[float]]]] = {}
     for name, penalty in PENALISED:
         algorithm = ALGORITHMS[name].under(PENALTIES[penalty])
         for loss in algorithm.loss_names if penalty != "group" else ():
             case = Case(name, penalty, loss, "classes")
-            for entry, *_ in forms(case):
-                rule = rule_of(case, entry)
+            for grid in forms(case):
+                rule = rule_of(case, grid[0])
                 if not functions(rule) <= seen:
                     seen |= functions(rule)
-                    numbers = algorithm.numbers(algorithm.configuration(entry), rule.param_names)
-                    rules[f"{case} {entry}"] = rule, numbers
+                    params = [algorithm.numbers(algorithm.configuration(entry), rule.param_names) for entry in grid]
+                    rules[f"{case} {grid[0]}"] = rule, params
     for first in range(0, len(rules), SHARE):
         yield f"functions {first // SHARE}", Played(dict(itertools.islice(rules.items(), first, first + SHARE)))
     for name in algorithm_names("dense"):
@@ -253,7 +258,7 @@ def test_every_loss_is_in_a_case() -> None:
 
 
 def test_shard_arrays_are_taken_as_they_are() -> None:
-    X, case = rows(), Case("fobos", "l1", *LEARNED["fobos"])
+    X, case = rows(), Case("fobos", *LEARNED["fobos"])
     expected = case.learn(case.new([{}], from_weights=False, dtype="float64"), 0, ROWS).weights().tobytes()
     for counts in (np.uint16, np.uint32, np.float32, np.float64):
         for index in (np.int32, np.int64):

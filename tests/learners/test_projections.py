@@ -74,11 +74,38 @@ def test_simplex(problem: tuple[np.ndarray, np.ndarray, float, float]) -> None:
     np.testing.assert_allclose(flat, simplex_projection(z, np.eye(len(z)), floor), atol=1e-12 * max(1, abs(z).max()))
 
 
+def assert_optimal_on_ball(x: np.ndarray, z: np.ndarray, A: np.ndarray) -> None:
+    """By the conditions of Karush, Kuhn and Tucker, in which 0 is 10⁻⁷ of what is added up."""
+    slope, scale = A @ (x - z), np.abs(A @ z).max()
+    mu = -(slope @ x)
+    assert mu > 0
+    assert np.abs(slope + mu * x).max() < 1e-7 * scale
+
+
+def assert_optimal_on_simplex(x: np.ndarray, z: np.ndarray, A: np.ndarray, least: float) -> None:
+    """The same, for coordinates of at least `least`."""
+    slope, scale, free = A @ (x - z), np.abs(A @ z).max(), x > least
+    assert 0 < free.sum() < len(x)
+    assert np.ptp(slope[free]) < 1e-7 * scale
+    assert slope[~free].min() > slope[free].max() - 1e-7 * scale
+
+
+@pytest.mark.formulas
+@pytest.mark.parametrize("n", [40, 94])
+def test_of_many_dimensions_is_optimal(n: int) -> None:
+    """In metrics whose axes differ by a factor of 10⁴."""
+    rng = np.random.default_rng(n)
+    Q, _ = np.linalg.qr(rng.normal(size=(n, n)))
+    A = (Q * 10.0 ** rng.uniform(-1, 3, n)) @ Q.T
+    z = 3 * rng.normal(size=n)
+    assert_optimal_on_ball(projected(onto_ball_in_metric, z, A, 1.0, 0.0), z, A)
+    assert_optimal_on_simplex(projected(onto_simplex_in_metric, z, A, 1.0, 0.1), z, A, 0.1 / n * (1 + 1e-9))
+
+
 @pytest.mark.parametrize("n", [40, 200])
 @pytest.mark.parametrize("domain", ["ball", "simplex"])
-def test_of_many_dimensions_is_optimal(domain: str, n: int) -> None:
-    """The last step of `ons`, compiled: by the conditions of Karush, Kuhn and Tucker, in which 0 is 10⁻⁷ of what is
-    added up."""
+def test_steps_of_many_dimensions_are_optimal(domain: str, n: int) -> None:
+    """The last step of `ons`, compiled."""
     rng = np.random.default_rng(n)
     X, y, beta, D = rng.normal(size=(30, n)), 3 * rng.normal(size=30), 0.003, 2.0 if domain == "ball" else np.sqrt(2)
     learner = Learner(
@@ -91,16 +118,10 @@ def test_of_many_dimensions_is_optimal(domain: str, n: int) -> None:
         A += np.outer(g, g)
         learner.partial_fit(sp.csr_matrix(row[None]), [label])
     x, z = learner.weights()[:, 0], w - np.linalg.solve(A, g) / beta
-    slope, scale = A @ (x - z), np.abs(A @ z).max()
     if domain == "ball":
-        mu = -(slope @ x)
-        assert mu > 0
-        assert np.abs(slope + mu * x).max() < 1e-7 * scale
+        assert_optimal_on_ball(x, z, A)
     else:
-        free = x > 1e-9 / n
-        assert 0 < free.sum() < n
-        assert np.ptp(slope[free]) < 1e-7 * scale
-        assert slope[~free].min() > slope[free].max() - 1e-7 * scale
+        assert_optimal_on_simplex(x, z, A, 1e-9 / n)
 
 
 def play(loss: str, margins: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -78,29 +78,44 @@ def margin(z: np.ndarray, y: np.ndarray, loss: str) -> np.ndarray:
 
 
 def cao_rcd(
-    A: np.ndarray, y: np.ndarray, slope: Slope, *, epochs: int, played: list[np.ndarray] | None = None, **it: Any
+    A: np.ndarray,
+    y: np.ndarray,
+    slope: Slope,
+    *,
+    loss: str,
+    R: float,
+    alpha: float | np.ndarray,
+    rounds: int,
+    batch: int,
+    predict_gradient: str,
+    sample: str,
+    scale: str,
+    seed: int,
+    partition: str = "consecutive",
+    l1_ratio: float = 1.0,
+    epochs: int,
+    played: list[np.ndarray] | None = None,
+    perturbation: float = 0.0,
 ) -> Iterator[np.ndarray]:
     """The weights without a prediction after each epoch (Theorem 7, with Σ_s σ_s(x − x_s)²/2 kept term by term).
 
-    `it` has the parameters of cao-rcd, its loss and seed. `played` receives every x_t; the gradient of row j is
-    multiplied by 1 + `perturbation`·cos j, so that sums that are 0 but for rounding are not 0.
+    `played` receives every x_t; the gradient of row j is multiplied by 1 + `perturbation`·cos j, so that sums that are
+    0 but for rounding are not 0.
     """
-    it = {"partition": "consecutive", "l1_ratio": 1.0, "perturbation": 0.0} | it
-    loss, rounds, seed, alpha, ratio = (it[name] for name in ("loss", "rounds", "seed", "alpha", "l1_ratio"))
     n, labels, weights = A.shape[1], y.astype(float), np.array([weight_of(b) for b in y])
-    weights = weights * (1.0 + it["perturbation"] * np.cos(np.arange(len(y))))
-    box = ranges_of(A, y, it["R"], it["scale"])
+    weights = weights * (1.0 + perturbation * np.cos(np.arange(len(y))))
+    box = ranges_of(A, y, R, scale)
     L = bounds_of(A, y, loss, box)
-    order = permutation_of(n, seed) if it["partition"] == "random" else np.arange(n)
-    blocks, p = chances_of(L, box, it["batch"], it["sample"], order)
+    order = permutation_of(n, seed) if partition == "random" else np.arange(n)
+    blocks, p = chances_of(L, box, batch, sample, order)
     g_sum, squares, Delta, g_last = np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n)
     sigma_sum, sigma_x = np.zeros(n), np.zeros(n)
 
     def argmin(t: int, g_tilde: np.ndarray) -> np.ndarray:
         """argmin v·x + (Σσ)x²/2 + tα(ρ|x| + (1 − ρ)x²/2) over |x_i| ≤ R_i: 0 or a corner where nothing is square."""
         v = g_sum + g_tilde - sigma_x
-        pull = -np.sign(v) * np.maximum(np.abs(v) - t * alpha * ratio, 0)
-        square = sigma_sum + t * alpha * (1 - ratio)
+        pull = -np.sign(v) * np.maximum(np.abs(v) - t * alpha * l1_ratio, 0)
+        square = sigma_sum + t * alpha * (1 - l1_ratio)
         pull[(square == 0) & (np.abs(pull) <= ROUNDING * np.abs(v))] = 0  # a tie: |v| is tαρ
         x = np.divide(pull, square, out=np.where(pull == 0, 0, np.copysign(np.inf, pull)), where=square > 0)
         return np.clip(x, -box, box)
@@ -111,7 +126,7 @@ def cao_rcd(
             t += 1
             which = int(np.searchsorted(np.cumsum(p), feature_uniform(seed, epoch, k) * p.sum(), side="right"))
             block = blocks[which]
-            prediction = {"none": np.zeros(n), "half": L / 2, "last": g_last}[it["predict_gradient"]]
+            prediction = {"none": np.zeros(n), "half": L / 2, "last": g_last}[predict_gradient]
             g_tilde = np.zeros(n)
             g_tilde[block] = prediction[block] / p[which]
             x_t = argmin(t, g_tilde)
@@ -172,28 +187,41 @@ def uniform(seed: int, epoch: int, part: int, t: int) -> float:
     return (split_mix_64(split_mix_64(key ^ part) ^ t) >> 11) / 2**53
 
 
-ORIGINAL = {"rounds": "pass", "batch": 1, "sample": "lipschitz", "estimate": "sampled", "predict_gradient": "next"}
-ORIGINAL |= {"placement": "serial", "parts": 1, "penalty": "l1", "l1_ratio": 0.0}
-
-
 def caos_erm(
-    X: np.ndarray, y: np.ndarray, slope: Slope, *, epochs: int, played: list[np.ndarray] | None = None, **it: Any
+    X: np.ndarray,
+    y: np.ndarray,
+    slope: Slope,
+    *,
+    R: float,
+    alpha: float | np.ndarray,
+    epochs: int,
+    seed: int,
+    rounds: int | str = "pass",
+    batch: int = 1,
+    estimate: str = "sampled",
+    placement: str = "serial",
+    parts: int = 1,
+    predict_gradient: str = "next",
+    sample: str = "lipschitz",
+    penalty: str = "l1",
+    l1_ratio: float = 0.0,
+    played: list[np.ndarray] | None = None,
+    inside: list[float] | None = None,
 ) -> list[np.ndarray]:
     """x̄ after each epoch.
 
-    `it` has the parameters of caos-erm, by default those of the paper, its penalty and seed; α may be of each
-    coordinate. `played` is given every x_t, `inside`, if it has that, what `argmin` gives it. `y` is ±1, or numbers;
-    `Label`s have weights.
+    `played` is given every x_t, `inside` what `argmin` gives it. `y` is ±1, or numbers; `Label`s have weights. α may be
+    of each coordinate.
     """
-    it = ORIGINAL | {"inside": []} | it
-    (m, n), R, seed, batch, estimate, inside = X.shape, it["R"], it["seed"], it["batch"], it["estimate"], it["inside"]
-    alpha, ratio = np.broadcast_to(it["alpha"], n), share_of_l1(it["penalty"], it["l1_ratio"])
+    m, n = X.shape
+    alpha, inside = np.broadcast_to(alpha, n), [] if inside is None else inside
+    ratio = share_of_l1(penalty, l1_ratio)
     partition = [list(range(first, min(first + batch, m))) for first in range(0, m, batch)]
     bound = np.array([sum(weight_of(y[j]) * np.abs(X[j]).max(initial=0.0) for j in block) for block in partition])
-    if it["sample"] == "uniform":
+    if sample == "uniform":
         bound = np.sign(bound)
-    rounds = len(partition) if it["rounds"] == "pass" else int(it["rounds"])
-    parts = it["parts"] if it["placement"] != "serial" else 1
+    rounds = len(partition) if rounds == "pass" else int(rounds)
+    parts = parts if placement != "serial" else 1
     dealt = [range(p, len(partition), parts) for p in range(parts)]
     dealt = [blocks for blocks in dealt if bound[blocks].sum() > 0]
 
@@ -216,7 +244,7 @@ def caos_erm(
                 drawn = int(np.searchsorted(np.cumsum(chances), uniform(seed, epoch, p, a), side="right"))
                 j, probability = blocks[drawn], chances[drawn] / len(dealt)
                 g_tilde = anchor_gradients[j] / probability if estimate == "sampled" else whole
-                if it["predict_gradient"] == "previous":
+                if predict_gradient == "previous":
                     g_tilde, g_next = g_next, g_tilde
                 x_t = argmin(g + g_tilde - sx, np.sqrt(q), at, R, alpha, ratio, inside)
                 if played is not None:
@@ -243,17 +271,22 @@ def caos_erm(
 
 
 def algorithm_4(
-    A: np.ndarray, y: np.ndarray, slope: Slope, *, R: float, alpha: float, k: int, seed: int, **it: Any
+    A: np.ndarray,
+    y: np.ndarray,
+    slope: Slope,
+    *,
+    R: float,
+    alpha: float,
+    k: int,
+    seed: int,
+    batch: int = 1,
+    sample: str = "lipschitz",
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(x_1 … x_{T+1}; ĝ_t, t ≤ T; g̃_t, t ≤ T) for ψ = ‖·‖₁ in the box, with r_{0:t} of Corollary 6.
-
-    `it` has the size of a mini-batch, `batch`, and whether to `sample` in proportion to L or uniformly.
-    """
-    batch = it.get("batch", 1)
+    """(x_1 … x_{T+1}; ĝ_t, t ≤ T; g̃_t, t ≤ T) for ψ = ‖·‖₁ in the box, with r_{0:t} of Corollary 6."""
     m, n = A.shape
     Pi = [range(j, min(j + batch, m)) for j in range(0, m, batch)]
     L = np.array([np.abs(A[list(block)]).max(axis=1).sum() for block in Pi])
-    if it.get("sample") == "uniform":
+    if sample == "uniform":
         L = (L > 0).astype(float)
     p = L / L.sum()
     per_epoch = len(Pi)

@@ -35,13 +35,22 @@ def parameters(**given: Any) -> dict[str, Any]:
     return find_algorithm("cao-rcd").configuration(given)
 
 
-def coordinates(A: Any, y: np.ndarray, *configurations: dict[str, Any], **it: Any) -> Coordinates:
+def coordinates(
+    A: Any,
+    y: np.ndarray,
+    *configurations: dict[str, Any],
+    loss: str = "logistic",
+    penalty: str = "l1",
+    positive: tuple[int, ...] = (1,),
+    seed: int = 0,
+    weights: np.ndarray | None = None,
+    intercept: bool = False,
+) -> Coordinates:
     """cao-rcd on a matrix, dense or sparse, whose last column is the intercept's if there is one."""
-    it = {"loss": "logistic", "penalty": "l1", "positive": (1,), "seed": 0, "weights": None, "intercept": False} | it
-    penalty, columns = find_penalty(it["penalty"]), (it["positive"], A.shape[1] - it["intercept"], it["intercept"])
-    definition = find_algorithm("cao-rcd").under(penalty)
-    problem = EpochProblem(definition, find_loss(it["loss"]), penalty, configurations, *columns)
-    return Coordinates(problem, column_major(sp.csr_matrix(A), y), it["seed"], it["weights"])
+    definition = find_algorithm("cao-rcd").under(find_penalty(penalty))
+    columns = positive, A.shape[1] - intercept, intercept
+    problem = EpochProblem(definition, find_loss(loss), find_penalty(penalty), configurations, *columns)
+    return Coordinates(problem, column_major(sp.csr_matrix(A), y), seed, weights)
 
 
 @st.composite
@@ -244,11 +253,10 @@ def minimum(
 
     def value(z: np.ndarray) -> tuple[float, np.ndarray]:
         w, l1 = z[:d] - z[d:], rho * np.tile(alpha, 2)
-        m = X @ w
-        g = X.T @ (weights * SLOPES[loss](m, y)) + (1 - rho) * alpha * w
-        return (weights * VALUES[loss](m, y)).sum() + (1 - rho) * alpha @ w**2 / 2 + l1 @ z, np.concatenate(
-            [g, -g]
-        ) + l1
+        margins = X @ w
+        g = X.T @ (weights * SLOPES[loss](margins, y)) + (1 - rho) * alpha * w
+        losses = (weights * VALUES[loss](margins, y)).sum()
+        return losses + (1 - rho) * alpha @ w**2 / 2 + l1 @ z, np.concatenate([g, -g]) + l1
 
     options = {"maxiter": 10_000, "maxfun": 100_000, "ftol": 1e-15, "gtol": 1e-9}
     bounds = [(0, bound) for bound in (R if isinstance(R, list) else [R] * d)] * 2

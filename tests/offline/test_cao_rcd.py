@@ -59,10 +59,8 @@ def test_lazy_equals_dense(
         method.play()
         np.testing.assert_allclose(method.weights()[:, 0], x, rtol=0, atol=1e-9)
         np.testing.assert_allclose(method.margins()[:, 0], A @ x, rtol=0, atol=1e-9)
-        losses = weights * VALUES[loss](A @ x, 2 * y - 1)
-        np.testing.assert_allclose(
-            method.losses(), [losses.sum()], rtol=1e-9, atol=1e-9
-        )  # a square of margins next to 0
+        losses = (weights * VALUES[loss](A @ x, 2 * y - 1)).sum()
+        np.testing.assert_allclose(method.losses(), [losses], rtol=1e-9, atol=1e-9)  # a square of margins next to 0
 
 
 @st.composite

@@ -114,6 +114,17 @@ def test_too_few_passes_raise_a_warning() -> None:
     assert found.passes.tolist() == [found.passes[0], 3]
 
 
+@pytest.mark.formulas
+@pytest.mark.parametrize("penalty", ["l1", "l2"])
+def test_the_hinge_is_certified_by_its_own_gap(penalty: str) -> None:
+    X, y = problem("hinge", 60, 12, 5)
+    found = offline_optimum(X, y, loss="hinge", alpha=1.0, penalty=penalty, tol=3e-3)
+    assert found.objective == pytest.approx(
+        objective("hinge", X, y, 1.0, 1.0 if penalty == "l1" else 0.0, found.weights), rel=1e-12
+    )
+    assert found.gap <= 3e-3 * 60
+
+
 def test_nothing_to_learn_is_zero() -> None:
     X = sp.csr_matrix((0, 3))
     found = offline_optimum(X, np.zeros(0))

@@ -167,7 +167,7 @@ def test_long_prefixes_are_solved_by_passes_on_the_cluster(
     for name, limit in (("near", cluster_regret.NEWTON_NONZEROS), ("far", 0)):
         monkeypatch.setattr(cluster_regret, "NEWTON_NONZEROS", limit)
         run = write_search(tmp_path / name, rows, algorithms=tried, intercept=False if limit else None)
-        comparators.regret(run, CLUSTER, marks=2, tol=0.1, numbers=range(len(tried)))
+        comparators.regret(run, CLUSTER, marks=2, tol=1e-2, numbers=range(len(tried)))
         tables.append(table(run, "regret"))
         assert not list((run / "regret" / "cells").glob("solving-*"))
     for near, far in zip(*tables, strict=True):

@@ -59,28 +59,32 @@ class Predictions:
         return {"none": 0 * mean, "last": self.g_last, "mean": mean}[self.kind]
 
 
-PLAIN = {"penalty": "l1", "l1_ratio": 0.0, "regularizer": "proximal", "schedule": "constant", "scale": "none"}
-PLAIN |= {"R": np.inf, "predict_gradient": "none", "lam": 0.0}
-"""Parameters where a method is given no others."""
-
-
-def cao_ftrl(rounds: Rounds, importance: np.ndarray | None = None, **it: Any) -> Iterator[np.ndarray]:
+def cao_ftrl(
+    rounds: Rounds,
+    R: float,
+    predict_gradient: str,
+    lam: Any = 0.0,
+    importance: np.ndarray | None = None,
+    penalty: str = "l1",
+    l1_ratio: float = 0.0,
+    regularizer: str = "proximal",
+    schedule: str = "constant",
+    scale: str = "none",
+) -> Iterator[np.ndarray]:
     """Algorithm 2 with the regularizer of Corollary 2; with `importance`, Algorithm 3: ĝ_t = importance_t·g_t.
 
     r_{0:t} is around the iterates, or "centred": Δ_t x²/(2R), or "none": 0 where ψ is strongly convex.
 
     With the prediction "mean" x_{t+1} is given for a row that has every feature.
     """
-    it = PLAIN | it
-    lam, regularizer, ratio = it["lam"], it["regularizer"], share_of_l1(it["penalty"], it["l1_ratio"])
-    R_i, prediction = ranges(rounds.X, it["R"], it["scale"])[:, None], Predictions(it["predict_gradient"], rounds.start)
-    plain = (regularizer == "none") & (lam * (1 - ratio) > 0)
+    R_i, ratio = ranges(rounds.X, R, scale)[:, None], share_of_l1(penalty, l1_ratio)
+    prediction, plain = Predictions(predict_gradient, rounds.start), (regularizer == "none") & (lam * (1 - ratio) > 0)
     squares = Delta = rounds.start  # Σ (g − g̃)² and its root
     sigma_sum = sigma_x = rounds.start  # Σ σ_s and Σ σ_s x_s
 
     def update(t: int, g_tilde: np.ndarray) -> np.ndarray:
         """Line 7 of the round before; 0 where nothing was seen."""
-        total, linear = penalty_totals(it["schedule"])[t] * lam, prediction.g_sum + g_tilde
+        total, linear = penalty_totals(schedule)[t] * lam, prediction.g_sum + g_tilde
         centre = np.where(plain | (regularizer == "centred"), 0.0, sigma_x)
         stiffness = np.where(plain, 0.0, sigma_sum) + total * (1 - ratio)
         x = box_minimizer(linear - centre, stiffness, total * ratio, R_i)
@@ -124,18 +128,27 @@ def caos_ftrl(rounds: Rounds, keep: float, sample: str, seed: int, **parameters:
     return cao_ftrl(rounds, importance=importances(rounds.X, rounds.y, keep, sample, seed), **parameters)
 
 
-def adagrad(rounds: Rounds, eta: float, delta: float, **it: Any) -> Iterator[np.ndarray]:
+def adagrad(
+    rounds: Rounds,
+    eta: float,
+    delta: float,
+    lam: Any = 0.0,
+    penalty: str = "l1",
+    l1_ratio: float = 0.0,
+    R: float = np.inf,
+    predict_gradient: str = "none",
+    schedule: str = "constant",
+) -> Iterator[np.ndarray]:
     """Corollary 1.2, the primal-dual update of Duchi et al. (2011): argmin eta(g_{1:t}·w + tψ(w)) + H_t w²/2.
 
     With predictions g_{1:t} + g̃_{t+1} and H_t = δ + √Σ(g − g̃)²; x_{t+1} is given for a row that has every feature.
     """
-    it = PLAIN | it
-    ratio, prediction = share_of_l1(it["penalty"], it["l1_ratio"]), Predictions(it["predict_gradient"], rounds.start)
+    ratio, prediction = share_of_l1(penalty, l1_ratio), Predictions(predict_gradient, rounds.start)
     missed, H = [rounds.start], rounds.start + delta
 
     def update(rounds: int, g_tilde: np.ndarray) -> np.ndarray:
-        total = eta * it["lam"] * penalty_totals(it["schedule"])[rounds]
-        return box_minimizer(eta * (prediction.g_sum + g_tilde), H + total * (1 - ratio), total * ratio, it["R"])
+        total = eta * lam * penalty_totals(schedule)[rounds]
+        return box_minimizer(eta * (prediction.g_sum + g_tilde), H + total * (1 - ratio), total * ratio, R)
 
     for t, a, b in rounds.rows():
         g_tilde = prediction.of(a)

@@ -96,11 +96,19 @@ def history_norm(past: list[np.ndarray], p: float | str, V: float) -> np.ndarray
 
 
 def truncated(
-    rounds: Rounds, eta0: float, lam: Any, *, cumulative: bool, p: Any = None, V: float = np.inf, **steps: str
+    rounds: Rounds,
+    eta0: float,
+    lam: Any,
+    *,
+    cumulative: bool,
+    p: Any = None,
+    V: float = np.inf,
+    step: str = "sqrt",
+    second: str = "same",
 ) -> Iterator[np.ndarray]:
     """Oiwa et al. 2011, (2), (4), without a history (H_t = 1) or (6) with (9); or cumulative: (13), (14)."""
     W = q = rounds.start
-    u_t, step, second = 0.0, steps.get("step", "sqrt"), steps.get("second", "same")
+    u_t = 0.0
     updates: list[np.ndarray] = []
     for t, x, b in rounds.rows():
         updates.append(-eta(eta0, t, step) * rounds.gradient(W, x, b))

@@ -105,7 +105,12 @@ def test_paths_in_a_run_file_are_relative_to_it(tmp_path: Path) -> None:
         ("min_df = 2", "min_df = -2", "invalid-option", ["ingest", "min_df"]),
         ("min_df = 2", "mindf = 2", "unknown-option", ["ingest.mindf"]),
         ("min_df = 2", 'hash_bits = 9\nvocabulary = "extend"', "invalid-option", ["ingest", "vocabulary"]),
-        ("min_df = 2", "stop_words = 'english'\nfields.a.type = 'number'", "invalid-option", ["ingest", "stop_words"]),
+        (
+            "min_df = 2",
+            "stop_words = 'english'\nfields.a.type = 'number'",
+            "invalid-option",
+            ["ingest", "stop_words", "fields"],
+        ),
         ("[cluster]", "holdout = 0.2\n[cluster]", "invalid-option", ["evaluate", "holdout"]),
         ("workers = 2", 'kind = "slurm"', "unknown-option", ["cluster.kind"]),
         ('name = "reviews"', "name = 3", "invalid-option", ["name: "]),

@@ -122,7 +122,8 @@ def test_extended_vocabulary(tmp_path: Path) -> None:
     assert frozen.dropped_terms > 0
 
 
-@pytest.mark.parametrize(("options", "policy"), [({}, "frozen"), ({}, "extend"), ({"hash_bits": 5}, "extend")])
+@pytest.mark.parametrize("options", [{}, {"hash_bits": 5}], ids=["vocabulary", "hashed"])
+@pytest.mark.parametrize("policy", ["frozen", "extend"])
 @pytest.mark.parametrize("pending", [0, 3, 1 << 22])
 def test_document_frequencies_are_of_all_documents(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], policy: Any, pending: int

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from scipy.special import expit, softmax
 from sklearn.calibration import _sigmoid_calibration, _TemperatureScaling
+from sklearn.metrics import f1_score, precision_score, recall_score
 
 from sparseoco.core.errors import DamagedError
 from sparseoco.core.option_models import validate
@@ -164,6 +165,13 @@ def test_a_threshold_is_the_best_of_all_cuts(
         assert not found.reached or found.precision == max(p for p, recall, _, _ in every if recall >= value)
     else:
         assert found.share == max(share for _, _, _, share in every if share <= value)
+
+
+@given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=9))
+def test_figures_are_those_of_scikit_learn(rows: list[tuple[bool, bool]]) -> None:
+    positive, predicted = np.array(rows).T
+    expected = [score(positive, predicted, zero_division=0.0) for score in (precision_score, recall_score, f1_score)]
+    assert _figures(positive, predicted)[:3] == pytest.approx(expected)
 
 
 def _figures(positive: np.ndarray, predicted: np.ndarray) -> tuple[float, float, float, float]:

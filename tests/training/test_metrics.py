@@ -177,7 +177,7 @@ UNDEFINED = {"classes": "f1", "label sets": "balanced_accuracy", "numbers": "err
 def test_metrics_are_those_of_scikit_learn(kind: Any, seed: int, rows: int, choice: bool) -> None:
     """Of either class, of joint losses or not, of numbers near 0 or not."""
     outputs, joint, rows = KINDS[kind], choice and kind == "classes", 30 if kind == "numbers" else rows
-    random, margins = draw(seed, rows, outputs, 2 if kind == "numbers" else 1)
+    random, margins = draw(seed, rows, outputs, 2 if choice or kind == "numbers" else 1)
     if joint:  # rounding decides between equal probabilities of different margins
         margins = random.normal(0, 3, margins.shape)
     if kind == "numbers":

@@ -2,6 +2,7 @@
 
 import datetime
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -66,14 +67,17 @@ def times(increments: int) -> list[Row]:
     return [{"increment": n, "seconds": 2.0, "ended": NOW} for n in range(1, increments + 1)]
 
 
-def page_of(history: list[Row], **tables: list[Row]) -> str:
-    """The page of a history and of other tables by name, those not given empty."""
+def page_of(
+    history: list[Row],
+    *,
+    classes: Sequence[Row] = (),
+    configurations: Sequence[Row] = (),
+    times: Sequence[Row] = (),
+    rollbacks: Sequence[Row] = (),
+) -> str:
     schemas = (HISTORY, CONFIGURATIONS, CLASSES, INCREMENT_TIMINGS, ROLLBACKS, QUARANTINE)
-    names = ("history", "configurations", "classes", "times", "rollbacks", "quarantine")
-    given = (
-        rows_of(schema, ({"history": history} | tables).get(name, []))
-        for name, schema in zip(names, schemas, strict=True)
-    )
+    tables = (history, configurations, classes, times, rollbacks, ())
+    given = (rows_of(schema, own) for own, schema in zip(tables, schemas, strict=True))
     return render_nightly("mail", dict(zip(DRAWN, given, strict=True)))
 
 

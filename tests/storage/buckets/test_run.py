@@ -51,7 +51,7 @@ def file(bucket: Location, tmp_path: Path) -> Location:
     """A run file in a bucket, with its text in the same folder."""
     folder = bucket / "runs" / "places"
     path = write_run_file(tmp_path)
-    path.write_text(path.read_text().replace("folds = 3", "folds = 1"))
+    path.write_text(path.read_text().replace("folds = 3", "folds = 2"))
     for name in ("places.jsonl", "places.toml"):
         commit_bytes(folder / name, (tmp_path / name).read_bytes())
     return folder / "places.toml"
@@ -211,7 +211,7 @@ def test_status_of_a_run_in_a_bucket(file: Location, monkeypatch: pytest.MonkeyP
         "evaluate": "not started",
         "report": "not started",
     }
-    assert found.steps[1].figures["completed"] == 4
+    assert found.steps[1].figures["completed"] == 8
     assert found.seconds is not None
     assert not found.locks
     with exclusive_lock(run.out):
