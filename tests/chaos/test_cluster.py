@@ -29,7 +29,7 @@ from tests.search.by_hand import cluster_by_hand
 from tests.support.errors import raises_code
 from tests.support.folders import assert_same_results
 from tests.support.prefect_server import environment, flow_runs, prefect_server, running
-from tests.support.stops import worker_processes
+from tests.support.processes import worker_processes
 from tests.support.stores import make_store
 from tests.support.texts import write_run_file
 

@@ -31,7 +31,7 @@ from sparseoco.text.options import IngestOptions
 from sparseoco.training.options import AtMost, SearchOptions, ThresholdRule
 from tests.support.commands import Cli
 from tests.support.errors import raises_code
-from tests.support.stops import stop
+from tests.support.processes import stop
 from tests.support.texts import write_reviews, write_run_file
 
 # ----------------------------------------------------------------------------------------------------------------------

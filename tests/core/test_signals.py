@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from sparseoco.core.signals import MESSAGE
-from tests.support.stops import COMMAND, End, after, stop
+from tests.support.processes import COMMAND, End, after, stop
 from tests.support.texts import write_reviews
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM]

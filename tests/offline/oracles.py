@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from tests.oracles.ftrl import share_of_l1, split_mix_64
-from tests.oracles.weights import weight_of
+from tests.oracles.losses import weight_of
 
 Slope = Callable[[Any, Any], Any]
 STREAM, PART = 4, 2**32

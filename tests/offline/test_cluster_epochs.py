@@ -38,7 +38,7 @@ from tests.offline.problems import (
     without_timings,
 )
 from tests.support.errors import raises_code
-from tests.support.stops import check_under_kills
+from tests.support.processes import check_under_kills
 from tests.support.stores import make_store
 
 PREVIOUS = {"predict_gradient": "previous", "sample": "uniform", "batch": 2}

@@ -1,5 +1,6 @@
-"""The gap is never less than what is left to gain, and optima satisfy their optimality conditions."""
+"""The gap is never less than what is left to gain; optima satisfy their conditions; fits of epoch methods."""
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -7,14 +8,30 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.linear_model import ElasticNet, Lasso, LogisticRegression, Ridge
+from sklearn.svm import LinearSVC
 
 from sparseoco import offline_optimum
+from sparseoco.estimators import SparseOnlineClassifier
 from sparseoco.learners.losses import LOSSES, smoothed_hinge_curvature, smoothed_hinge_slope
+from sparseoco.offline.epochs import bytes_needed, fit_epochs
 from sparseoco.offline.optimum import Newton, OptimumProblem, minimise
 from sparseoco.offline.options import OptimumOptions
 from sparseoco.offline.passes import LocalPasses, Span
 from sparseoco.offline.quasi_newton import QuasiNewton
-from tests.offline.problems import PENALTIES, SMOOTH, minimum, objective, problem
+from sparseoco.training.learner import Learner
+from tests.offline.problems import (
+    PENALTIES,
+    SMOOTH,
+    WAYS,
+    coordinates,
+    minimum,
+    objective,
+    parameters,
+    problem,
+    random_problem,
+    sorted_problem,
+)
 from tests.support.errors import raises_code
 
 
@@ -296,3 +313,281 @@ def test_one_class_has_a_large_intercept_and_what_has_no_meaning_is_refused() ->
         offline_optimum(X, np.ones(90), sample_weight=-np.ones(90))
     with raises_code("invalid-option", "penalty", "elastic_net"):
         offline_optimum(X, np.ones(90), penalty="group")
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Fits of both epoch methods, in any company and towards the optimum.
+
+
+RATIOS = {"l1": 1.0, "elastic_net": 0.5, "l2": 0.0}
+LAST = {"predict_gradient": "last", "rounds": 200}
+
+
+CORRECTED = {"estimate": "corrected"}
+
+
+@pytest.mark.parametrize(
+    ("name", "penalty", "way", "gap", "extended"),
+    [
+        *(("cao-rcd", penalty, {"batch": b}, 1e-2, False) for penalty, b in (("l1", 1), ("l1", 3), ("l2", 1))),
+        ("cao-rcd", "elastic_net", {"batch": 3}, 1e-2, False),
+        ("cao-rcd", "l1", {}, 1e-2, True),
+        ("caos-erm", "l1", {}, 0.12, False),
+        ("caos-erm", "l1", {"batch": 5}, 0.2, False),
+        ("caos-erm", "l1", CORRECTED, 1e-3, False),
+        ("caos-erm", "l1", CORRECTED | {"placement": "dealt", "parts": 4}, 1e-2, False),
+        ("caos-erm", "l1", CORRECTED | {"rounds": 300}, 5e-3, True),
+    ],
+)
+def test_the_objective_falls_to_the_optimum(
+    name: str, penalty: str, way: dict[str, Any], gap: float, extended: bool
+) -> None:
+    """`extended`: with an intercept, and for caos-erm weights of rows."""
+    if name == "cao-rcd":
+        (X, labels), alpha, R, epochs = random_problem(200, 40), 8.0, 2.0, 30
+        y, way = (labels > 0).astype(np.int64), {"rounds": 2000} | way
+    else:
+        (X, y), alpha, R, epochs = sorted_problem(*(100, 12) if extended else (400, 25)), 3.0, 1.5 + extended, 25
+    chosen = [0.0, 1.0, 2.0] if extended and name == "caos-erm" else [1.0]
+    weights, rho = np.random.default_rng(5).choice(chosen, len(y)), RATIOS[penalty]
+    own: dict[str, Any] = {"penalty": penalty, "sample_weight": weights, "fit_intercept": extended}
+    seed = 0 if extended or name == "cao-rcd" else 2
+    fit = fit_epochs(X, y, algorithm=name, grid={"alpha": alpha, "R": R, **way}, epochs=epochs, seed=seed, **own)
+    best = offline_optimum(X, y, alpha=alpha, tol=1e-9, **own)
+    falling = name == "cao-rcd" and not extended
+    assert abs(best.intercept) < R
+    assert not falling or np.abs(best.weights).max() < R
+    above = fit.objective[:, 0] / best.objective - 1
+    w, z = fit.weights[:, 0], X @ fit.weights[:, 0] + fit.intercepts[0, 0]
+    losses = weights @ np.logaddexp(0, -(2 * y - 1) * z)
+    expected = losses + alpha * (rho * np.abs(w).sum() + (1 - rho) * (w @ w) / 2)
+    np.testing.assert_allclose(fit.objective[-1, 0], expected, rtol=1e-12)
+    assert above.min() > -1e-9
+    assert above[-5:].mean() < gap
+    # It falls as 1/√t: 30 epochs are 5.5 times as good as one.
+    assert not falling or above[-1] < above[0] / 5
+    assert weights.sum() * np.log(2) / best.objective - 1 > 5 * gap
+
+
+def bits_of(*arrays: np.ndarray) -> bytes:
+    return b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)
+
+
+@pytest.mark.parametrize("loss", ["logistic", "squared_hinge"])
+@pytest.mark.parametrize(
+    ("name", "shared"),
+    [*(("caos-erm", way | {"parts": 3}) for way in WAYS), ("cao-rcd", {"rounds": 200}), ("cao-rcd", LAST)],
+    ids=str,
+)
+def test_columns_share_draws_and_nothing_else(name: str, shared: dict[str, Any], loss: str) -> None:
+    """Classes, α, R and batches side by side, in any company, diverging or not: the bits of each alone."""
+    X, y = random_problem(120, 30)
+    radii = (0.1, 0.7) if name == "cao-rcd" else (0.1, 1e9)
+    grid = [{"alpha": a, "R": R, "batch": batch, **shared} for a in (0.0, 2.0) for R in radii for batch in (1, 3)]
+    own: dict[str, Any] = {"algorithm": name, "loss": loss, "epochs": 2, "seed": 4}
+    together = fit_epochs(X, y, grid=grid, n_classes=3, **own)
+    assert [entry["batch"] for entry in together.configurations] == [1, 3] * 4
+    assert (together.diverged > 0).any() == (name == "caos-erm")
+    for i, entry in enumerate(grid):
+        alone = fit_epochs(X, y, grid=[entry], n_classes=3, **own)
+        weights, objectives = together.weights[:, 3 * i : 3 * i + 3], together.objective[:, i]
+        assert bits_of(alone.weights, alone.objective, alone.diverged) == bits_of(
+            weights, objectives, together.diverged[i]
+        )
+    one = fit_epochs(X, (y == 2).astype(int), grid=[grid[0]], **own)
+    assert bits_of(one.weights[:, 0]) == bits_of(together.weights[:, 2])
+
+
+def test_a_run_resumes_from_its_state() -> None:
+    X, y = random_problem(80, 20)
+    own = [parameters(R=0.5, alpha=a, rounds=70, batch=2, predict_gradient="last") for a in (0.1, 1.0)]
+
+    whole, first, second = (coordinates(X, y, *own, positive=(0, 1, 2), seed=7) for _ in range(3))
+    for _ in range(4):
+        whole.play()
+    first.play()
+    first.losses()
+    first.play()
+    second.state[...], second.epoch = first.state, 2
+    second.play()
+    second.play()
+    np.testing.assert_array_equal(second.state, whole.state)
+    np.testing.assert_array_equal(second.margins(), whole.margins())
+
+
+def test_examples_that_are_not_kept_are_not_there() -> None:
+    X, y = random_problem(90, 25)
+    kept = np.random.default_rng(1).random(90) < 0.6
+    own = parameters(R=0.5, alpha=0.3, rounds=300, predict_gradient="half")
+    masked, without = coordinates(X, y, own, seed=2, weights=kept), coordinates(X[kept], y[kept], own, seed=2)
+    for method in (masked, without):
+        method.play()
+    np.testing.assert_array_equal(masked.weights(), without.weights())
+    np.testing.assert_array_equal(masked.losses(), without.losses())
+    np.testing.assert_allclose(masked.margins(), X @ masked.weights(), atol=1e-12)
+
+
+@pytest.mark.parametrize("loss", ["logistic", "squared_hinge"])
+def test_a_row_of_weight_2_is_two_rows(loss: str) -> None:
+    """Rows of weight 0 are not there. Draws of cao-rcd are of sums over rows: its iterates are the same, too."""
+    X, labels = random_problem(90, 25)
+    y, weights = (labels > 0).astype(np.int64), np.random.default_rng(1).choice([0, 1, 2], 90)
+    there, rows = weights > 0, np.repeat(np.arange(90), weights)
+    grid = {"R": 0.7, "alpha": 0.3, "rounds": 300}
+    arguments: dict[str, Any] = {"algorithm": "cao-rcd", "loss": loss, "grid": grid | LAST, "epochs": 3}
+    once, twice = fit_epochs(X, y, sample_weight=weights, **arguments), fit_epochs(X[rows], y[rows], **arguments)
+    np.testing.assert_allclose(once.weights, twice.weights, atol=1e-9)
+    np.testing.assert_allclose(once.objective, twice.objective, rtol=1e-9)
+    arguments |= {"algorithm": "caos-erm", "grid": grid}
+    fit = fit_epochs(X, y, sample_weight=weights, **arguments)
+    without = fit_epochs(X[there], y[there], sample_weight=weights[there], **arguments)
+    assert bits_of(fit.weights) == bits_of(without.weights)
+    np.testing.assert_allclose(fit.objective, without.objective, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["caos-erm", "cao-rcd"])
+def test_nothing_to_draw_leaves_nothing(name: str) -> None:
+    fit = fit_epochs(sp.csr_matrix((4, 3)), [0, 1, 1, 0], algorithm=name, epochs=2)
+    assert not fit.weights.any()
+    np.testing.assert_allclose(fit.objective[:, 0], 4 * np.log(2))
+    # An example without features is there but never drawn: its loss alone is added.
+    X, y = random_problem(40, 12)
+    padded = sp.vstack([X, sp.csr_matrix((5, 12))], format="csr")
+    data = ((X, y > 0), (padded, np.append(y, [0] * 5) > 0))
+    plain, more = (fit_epochs(*own, algorithm=name, grid=[{"rounds": 40}]) for own in data)
+    assert bits_of(plain.weights) == bits_of(more.weights)
+    np.testing.assert_allclose(more.objective - plain.objective, 5 * np.log(2), rtol=1e-10)
+
+
+def test_no_rows() -> None:
+    assert fit_epochs(sp.csr_matrix((0, 3)), [], grid=[{"batch": 4}]).objective.tolist() == [[0.0]] * 5
+
+
+REFUSED: list[tuple[str, str, dict[str, Any]]] = [
+    ("invalid-parameter", "placement='parallel'", {"grid": [{"placement": "parallel"}]}),
+    ("unsupported-combination", "estimate='sampled'", {"grid": [CORRECTED | {"predict_gradient": "previous"}]}),
+    *(("unsupported-combination", name, {"algorithm": name, "loss": "softmax"}) for name in ("caos-erm", "cao-rcd")),
+    ("unsupported-combination", "penalty='box'", {"penalty": "box"}),
+    ("unsupported-combination", "cao-rcd", {"algorithm": "cao-rcd", "penalty": "group"}),
+    ("unknown-parameter", "'lam'", {"grid": {"lam": [1.0]}}),
+    ("invalid-parameter", "rounds=0", {"grid": {"rounds": [0]}}),
+    ("invalid-parameter", "rounds='all'", {"algorithm": "cao-rcd", "grid": {"rounds": "all"}}),
+    ("unsupported-algorithm", "fobos", {"algorithm": "fobos"}),
+    ("invalid-option", "epochs=0", {"epochs": 0}),
+    ("invalid-option", "seed=-1", {"seed": -1}),
+    ("unsupported-combination", "'hinge'", {"loss": "hinge", "n_classes": None}),
+    ("invalid-sample-weights", "row 0", {"sample_weight": -np.ones(20)}),
+]
+
+
+@pytest.mark.parametrize(("code", "value", "arguments"), REFUSED, ids=str)
+def test_what_has_no_meaning_is_refused(code: str, value: str, arguments: dict[str, Any]) -> None:
+    X, y = random_problem(20, 5)
+    with raises_code(code, value):
+        fit_epochs(X, y, **{"n_classes": 3} | arguments)
+
+
+def test_streams_are_of_other_learners() -> None:
+    with raises_code("not-online", "caos-erm"):
+        Learner("caos-erm", n_features=3)
+    with raises_code("not-online", "caos-erm"):
+        SparseOnlineClassifier("caos-erm").fit(*random_problem(20, 5))
+
+
+@pytest.mark.parametrize("penalty", ["l1", "l2"])
+@pytest.mark.parametrize("rounds", ["pass", 5000])
+def test_the_memory_estimate_is_that_of_the_arrays(rounds: Any, penalty: str) -> None:
+    n_rows, n_features = 60, 40
+    X = sp.random(n_rows, n_features, 0.2, "csr", random_state=3)
+    configurations = [parameters(rounds=rounds, predict_gradient="last")] * 2
+    method = coordinates(X, np.arange(n_rows) % 2, *configurations, penalty=penalty)
+    held = (*method._work, method.weights())
+    estimate = bytes_needed(n_rows, n_features, 2, rounds, penalty)
+    assert 0.9 * estimate <= sum(array.nbytes for array in held) <= estimate
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The offline optimum agrees with scikit-learn's solvers, to 1e-6 of the objective. Compiled: they take many passes.
+
+
+def text(loss: str) -> tuple[Any, np.ndarray]:
+    """Counts whose features are as unevenly frequent as words."""
+    random = np.random.default_rng(0)
+    rows, features = 400, 500
+    chance = np.minimum(0.6, 3.0 / np.arange(1, features + 1))
+    X = sp.csr_matrix(np.where(random.random((rows, features)) < chance, random.geometric(0.6, (rows, features)), 0))
+    truth = random.normal(size=features) * (random.random(features) < 0.1)
+    return X, np.where(X @ truth + random.normal(size=rows) > 0, 1.0, -1.0)
+
+
+def logistic(alpha: float, rho: float, solver: str, **settings: Any) -> Any:
+    return LogisticRegression(C=1 / alpha, l1_ratio=rho, solver=solver, fit_intercept=False, random_state=0, **settings)
+
+
+def squared(alpha: float, rho: float) -> Any:
+    """Theirs is of the mean of 300 rows, but for Ridge, whose penalty has no half."""
+    exact: dict[str, Any] = {"fit_intercept": False, "tol": 1e-12}
+    mean = exact | {"alpha": alpha / 300, "max_iter": 100_000}
+    return Ridge(alpha, **exact) if rho == 0 else Lasso(**mean) if rho == 1 else ElasticNet(l1_ratio=rho, **mean)
+
+
+def svc(alpha: float, loss: str, **settings: Any) -> Any:
+    return LinearSVC(loss=loss, C=1 / alpha, fit_intercept=False, tol=1e-8, **settings)
+
+
+MIXED = (("l1", 1.0), ("elastic_net", 0.3), ("l2", 0.0))
+LIBLINEAR: dict[str, Any] = {"solver": "liblinear", "tol": 1e-10, "max_iter": 5000}
+PEERS = [
+    *(("logistic", "l1", 1.0, alpha, text, logistic(alpha, 1.0, **LIBLINEAR)) for alpha in (0.1, 1.0, 10.0)),
+    *(
+        ("logistic", "l2", 0.0, alpha, text, logistic(alpha, 0.0, "lbfgs", tol=1e-8, max_iter=5000))
+        for alpha in (0.1, 1.0, 10.0)
+    ),
+    *(
+        ("logistic", penalty, rho, 2.0, (200, 40, 0), logistic(2.0, rho, "saga", tol=1e-9, max_iter=50_000))
+        for penalty, rho in MIXED
+    ),
+    *(("squared", penalty, rho, 5.0, (300, 60, 2), squared(5.0, rho)) for penalty, rho in MIXED),
+    *(
+        ("squared_hinge", "l1", 1.0, a, text, svc(a, "squared_hinge", penalty="l1", dual=False, max_iter=20_000))
+        for a in (1.0, 10.0)
+    ),
+    ("hinge", "l2", 0.0, 1.0, (80, 12, 7), svc(1.0, "hinge", max_iter=1_000_000)),
+]
+
+
+@pytest.mark.parametrize(("loss", "penalty", "rho", "alpha", "data", "peer"), PEERS, ids=lambda value: str(value)[:12])
+def test_the_optimum_is_that_of_scikit_learn(
+    loss: str, penalty: str, rho: float, alpha: float, data: Any, peer: Any
+) -> None:
+    X, y = data(loss) if callable(data) else problem(loss, *data)
+    ratio, tol = {"l1_ratio": rho} if penalty == "elastic_net" else {}, 2e-3 if loss == "hinge" else 1e-8
+    found = offline_optimum(X, y, loss=loss, alpha=alpha, penalty=penalty, tol=tol, **ratio)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # words for a penalty that differ between versions; and few iterations
+        theirs = peer.fit(X.astype(np.float64), y).coef_
+    ours, least = (objective(loss, X, y, alpha, rho, w) for w in (found.weights, theirs.ravel()))
+    assert found.objective == pytest.approx(ours, rel=1e-12)
+    assert found.dual <= least
+    assert ours <= least * (1 + 1e-9) + found.gap
+    assert found.gap <= tol * objective(loss, X, y, alpha, rho, np.zeros(X.shape[1]))
+    assert abs(ours - least) <= (1e-6 * least if loss != "hinge" else found.gap)
+
+
+def test_classes_are_one_against_the_rest() -> None:
+    X, _ = problem("logistic", 200, 30, 1)
+    labels = np.random.default_rng(1).integers(0, 3, 200)
+    found = offline_optimum(X, labels, alpha=[0.5, 4.0], n_classes=3)
+    assert found.weights.shape == (2, 30, 3)
+    for a, alpha in enumerate((0.5, 4.0)):
+        alone = [offline_optimum(X, (labels == k).astype(float), alpha=alpha) for k in range(3)]
+        np.testing.assert_array_equal(found.weights[a], np.stack([one.weights for one in alone], axis=1))
+        assert found.objective[a] == pytest.approx(sum(one.objective for one in alone), rel=1e-14)
+
+
+def test_light_penalties_take_few_passes() -> None:
+    X, y = problem("logistic", 60, 300, 1)
+    for alpha in (1e-1, 1e-3):
+        found = offline_optimum(X, y, alpha=alpha, tol=1e-6)
+        assert found.converged
+        assert found.passes <= 40

@@ -12,8 +12,7 @@ import numpy as np
 
 from sparseoco.core.compile_cache import compiled
 from sparseoco.kernels.dense import direction
-from tests.oracles.losses import SLOPES, VALUES
-from tests.oracles.weights import weight_of
+from tests.oracles.losses import SLOPES, VALUES, weight_of
 
 Point = np.ndarray
 DIRECTION = compiled(direction)

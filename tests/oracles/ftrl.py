@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from tests.oracles.losses import Rounds
+from tests.oracles.losses import Rounds, weight_of
 from tests.oracles.proximal import soft
-from tests.oracles.weights import weight_of
 
 
 def box_minimizer(b: np.ndarray, A: np.ndarray, k: np.ndarray | float, R: np.ndarray | float) -> np.ndarray:

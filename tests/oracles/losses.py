@@ -1,11 +1,65 @@
-"""Losses of the oracles: of one margin, or element by element of many, or of the margins of all classes."""
+"""Losses of the oracles: of one margin, or element by element of many, or of the margins of all classes.
+
+Labels may have a sample weight: any oracle learns the weighted loss of them.
+"""
 
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from tests.oracles.weights import weight_of, weighted
+
+class Label(float):
+    """A label, and the weight of its row."""
+
+    weight: float
+
+    def __new__(cls, value: float, weight: float) -> "Label":
+        label = super().__new__(cls, value)
+        label.weight = weight
+        return label
+
+
+class Labels(np.ndarray):
+    """The labels of a row, one of each output, and the weight of the row."""
+
+    weight = 1.0
+
+
+def weight_of(label: Any) -> float:
+    return getattr(label, "weight", 1.0)
+
+
+def weighted(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """A slope (z, y), or slopes, times the weight of the label."""
+    return lambda z, y: weight_of(y) * function(z, y)
+
+
+def labels_of(values: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+    """(rows,) `Label`s, or `Labels` of (rows, outputs) values; the values where no row has a weight."""
+    if weights is None:
+        return values
+    labels = np.empty(len(values), object)
+    for i, weight in enumerate(weights):
+        if values.ndim == 1:
+            labels[i] = Label(values[i], weight)
+        else:
+            labels[i] = values[i].view(Labels)
+            labels[i].weight = weight
+    return labels
+
+
+def rows_of(X: np.ndarray, weights: np.ndarray | None = None, *, intercept: bool = False) -> np.ndarray:
+    """Dense rows as an oracle takes them: with a column of ones for the intercept; 0 where they weigh nothing."""
+    X = np.column_stack([X, np.ones(len(X))]) if intercept else X
+    return X if weights is None else X * (weights > 0)[:, None]
+
+
+def unpenalised(parameters: dict[str, Any], features: int) -> dict[str, Any]:
+    """Parameters of an oracle whose last of `features` is the intercept: λ is 0 there."""
+    lam = parameters.get("lam")
+    return parameters if lam is None else parameters | {"lam": np.append(np.full(features - 1, lam), 0.0)}
+
 
 # Losses of a margin z, labels ±1 or numbers, or of arrays of both; slopes dℓ/dz are times the weight of the row.
 _SLOPES: dict[str, Callable[[Any, Any], Any]] = {
@@ -63,7 +117,7 @@ class Loss(NamedTuple):
 
 
 class Rounds(NamedTuple):
-    """What a method learns: rows X (T, n), labels y (T,) with weights as in `tests.oracles.weights`, their loss."""
+    """What a method learns: rows X (T, n), labels y (T,) `Label`s or `Labels` if they have weights, their loss."""
 
     X: np.ndarray
     y: np.ndarray

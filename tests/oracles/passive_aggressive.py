@@ -5,8 +5,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tests.oracles.losses import Rounds
-from tests.oracles.weights import weight_of
+from tests.oracles.losses import Rounds, weight_of
 
 
 def tau(loss: float, square: float, C: float, variant: str) -> float:

@@ -32,9 +32,8 @@ from sparseoco.training.search_tables import read_metrics
 from sparseoco.training.stream import StreamPosition
 from tests.support.commands import Cli
 from tests.support.errors import raises_code
-from tests.support.processes import forks_with
+from tests.support.processes import forks_with, worker_processes
 from tests.support.searches import TablesOf, block_of, cells, learn_up_to, plain_search, search_tables
-from tests.support.stops import worker_processes
 from tests.support.stores import make_store, store_of
 from tests.support.wrong_shapes import forge
 

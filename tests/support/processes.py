@@ -1,12 +1,138 @@
-"""Processes that are forks of one that has imported what they need: no second of imports for each."""
+"""Processes: commands stopped by a signal, workers killed at random moments, forks of a process with imports."""
 
 import multiprocessing
-from collections.abc import Iterator
-from contextlib import contextmanager
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from multiprocessing import forkserver
 from multiprocessing.context import ForkServerContext
+from pathlib import Path
+from typing import NamedTuple
 
 import dask
+import psutil
+
+COMMAND = (sys.executable, "-m", "sparseoco")
+
+
+class End(NamedTuple):
+    """How a stopped command ended; `alive` are children that did not end."""
+
+    code: int
+    seconds: float
+    said: str
+    alive: list[psutil.Process]
+
+
+def stop(arguments: list[str], number: signal.Signals, wait: Callable[[], bool], *, group: bool = False) -> End | None:
+    """Run a command and send it a signal once it handles signals and `wait` returns true.
+
+    None if it finished first. With `group`, all of its processes get the signal, as at Ctrl-C in a terminal.
+    """
+    with subprocess.Popen(
+        [*COMMAND, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        while not (heeds_stops(process.pid) and wait()):
+            if process.poll() is not None:
+                assert process.returncode == 0, process.communicate()[1]
+                return None
+            time.sleep(0.005)
+        children = psutil.Process(process.pid).children(recursive=True)
+        (os.killpg if group else os.kill)(process.pid, number)
+        started = time.monotonic()
+        _, said = process.communicate(timeout=60)
+        seconds = time.monotonic() - started
+    if process.returncode == 0:
+        return None
+    _, alive = psutil.wait_procs(children, timeout=5)
+    return End(process.returncode, seconds, said, alive)
+
+
+def heeds_stops(process: int) -> bool:
+    """Whether a process has installed a handler for SIGTERM."""
+    caught = re.search(r"^SigCgt:\s*(\w+)", Path(f"/proc/{process}/status").read_text(), re.MULTILINE)
+    return caught is not None and bool(int(caught[1], 16) >> (signal.SIGTERM - 1) & 1)
+
+
+def after(seconds: float) -> Callable[[], bool]:
+    """A function that returns whether so many seconds have passed since its first call."""
+    first: list[float] = []
+
+    def passed() -> bool:
+        first.append(time.monotonic())
+        return first[-1] >= first[0] + seconds
+
+    return passed
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Workers of this process, killed at random moments.
+
+
+def check_under_kills(folder: Path, run: Callable[[Path], None], *, kills: int, seed: int) -> None:
+    """Call `run` with one new folder after the other until so many of the two workers have been killed in between.
+
+    Now this and now that worker dies, after some more files have come, gone or changed; `run` asserts what it leaves.
+    """
+    killed, over = 0, threading.Event()
+
+    def kill() -> None:
+        nonlocal killed
+        choose = random.Random(seed)
+        while killed < kills and not over.is_set():
+            before, wanted = listing(folder), choose.randint(1, 12)
+            while len(listing(folder) ^ before) < wanted and not over.is_set():
+                time.sleep(0.001)
+            while len(alive := worker_processes()) < 2 and not over.is_set():
+                time.sleep(0.01)
+            if not over.is_set():
+                with suppress(psutil.NoSuchProcess):
+                    choose.choice(alive).kill()
+                    killed += 1
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    try:
+        runs = 0
+        while killed < kills:
+            run(folder / f"{runs}")
+            runs += 1
+    finally:
+        over.set()
+        killer.join()
+
+
+def listing(folder: Path) -> set[tuple[str, int]]:
+    """Name and time of every file below a folder that is changing."""
+    found = set()
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):
+                found.add((name, os.stat(os.path.join(parent, name)).st_mtime_ns))
+    return found
+
+
+def worker_processes(root: int | None = None) -> list[psutil.Process]:
+    """The workers that nannies of a process keep alive, by default of this one."""
+    found = []
+    with suppress(psutil.NoSuchProcess):
+        for child in psutil.Process(root).children(recursive=True):
+            with suppress(psutil.Error):  # it has just died
+                if "spawn_main" in " ".join(child.cmdline()):
+                    found.append(child)
+    return found
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Processes that are forks of one that has imported what they need: no second of imports for each.
+
 
 _IMPORTED: list[str] = []
 

@@ -1,7 +1,9 @@
 """The stream of rows: its order, folds, and averaged parts."""
 
+import importlib.util
 import itertools
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 from sparseoco.core.option_models import validate
 from sparseoco.kernels.columns import RowBatch
 from sparseoco.kernels.order import epoch_rows, fold_rows, gather
+from sparseoco.pipeline import demo
 from sparseoco.search.worker import BlockRun
 from sparseoco.store.corpus import open_corpus
 from sparseoco.store.shards import Store
@@ -33,6 +36,7 @@ from sparseoco.training.stream import (
     range_rows_of,
     stream,
 )
+from tests.benchmarks.corpora import corpus
 from tests.support.errors import raises_code
 from tests.support.searches import COUNTS, learn_up_to
 from tests.support.stores import make_store, with_columns
@@ -275,3 +279,38 @@ def test_what_folds_need(stores: list[Store], tmp_path: Path) -> None:
     for by, changes in (("group", {"folds": 1}), ("group", {"algorithms": {"caos-erm": {}}}), ("label", {})):
         with raises_code("invalid-option"):
             options(by, **changes)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The examples of streams run as their pages say.
+
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.fixture
+def invariance() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("invariance", EXAMPLES / "invariance.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_our_weights_are_the_same_bits_for_every_cut(
+    invariance: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(demo, "LIBRARIES", ("click", "fsspec"))
+    invariance.main([])
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("sparseoco fobos")]
+    assert len(lines) == 1 + len(invariance.CHUNKS)
+    assert len({tuple(line.split()[-3:]) for line in lines}) == 1
+
+
+@pytest.mark.corpora
+def test_the_figures_of_the_page(invariance: ModuleType) -> None:
+    stream = invariance.read(corpus("imdb/imdb_50k.jsonl.gz"))
+    assert np.count_nonzero(stream.rare) == 23_771
+    for chunk in (None, *invariance.CHUNKS):
+        assert np.count_nonzero(invariance.train_sparseoco(stream, chunk)[stream.rare]) == 7_447

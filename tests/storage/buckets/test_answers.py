@@ -29,8 +29,8 @@ from sparseoco.text.streams import Stream
 from tests.storage.conftest import SECRET
 from tests.support.errors import check_causes, raises_code
 from tests.support.folders import assert_same_folder
+from tests.support.http_servers import Answer, Damage, Request, damaged_answers
 from tests.support.ingests import jsonl, random_texts
-from tests.support.s3_proxy import Answer, Damage, Request, damaged_answers
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Answers that are cut, damaged, stalled or without an end: read again, or an error, never other bytes.
