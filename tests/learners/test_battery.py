@@ -18,21 +18,7 @@ from sparseoco.learners.penalties import PENALTIES, find_penalty
 from sparseoco.training.learner import Learner
 from tests.learners.cases import PENALISED, SEE_ROWS, kinds
 from tests.learners.streams import TOLERANCE, Stream, at_a_jump, grids, streams
-from tests.oracles.losses import (
-    JOINT_SLOPES,
-    JOINT_VALUES,
-    KINDS,
-    SLOPES,
-    VALUES,
-    Rounds,
-    each_margin,
-    incurred,
-    joint,
-    labels_of,
-    rows_of,
-    targets,
-    unpenalised,
-)
+from tests.oracles import losses
 from tests.oracles.stream import METHODS, ORACLES
 from tests.support.errors import raises_code
 
@@ -48,16 +34,19 @@ def test_every_learner_has_an_oracle() -> None:
 
 def oracle(name: str, loss: str, kind: str, X: np.ndarray, stream: Stream, parameters: dict[str, Any]) -> np.ndarray:
     """(2, rows, features, outputs) of one configuration: the weights after every row, and those that predict it."""
-    outputs = KINDS[kind][0]
+    outputs = losses.KINDS[kind][0]
     if np.ndim(parameters.get("lam")):
         parameters = parameters | {"lam": parameters["lam"][:, None]}
-    if loss in JOINT_SLOPES or parameters.get("penalty") == "group":
-        problems = [Rounds(X, labels_of(stream.labels, stream.weights), joint(loss), outputs)]
+    if loss in losses.JOINT_SLOPES or parameters.get("penalty") == "group":
+        problems = [losses.Rounds(X, losses.labels_of(stream.labels, stream.weights), losses.joint(loss), outputs)]
     else:
-        each = np.array([targets(kind, label, outputs) for label in stream.labels])
+        each = np.array([losses.targets(kind, label, outputs) for label in stream.labels])
         parts = range(outputs) if name in OF_ONE_MARGIN else [slice(None)]
         width = 1 if name in OF_ONE_MARGIN else outputs
-        problems = [Rounds(X, labels_of(each[:, k], stream.weights), each_margin(loss), width) for k in parts]
+        problems = [
+            losses.Rounds(X, losses.labels_of(each[:, k], stream.weights), losses.each_margin(loss), width)
+            for k in parts
+        ]
     after, before = [], []
     for rounds in problems:
         played: list[np.ndarray] = []
@@ -70,7 +59,7 @@ def at_a_kink(loss: str, kind: str, z: np.ndarray, label: Any) -> bool:
     """Whether the last bit decides the slope: weights at the bound of a box tie, and so do sums of slopes ±1 of an
     intercept. Zeros are zeros everywhere."""
     if loss == "hinge":
-        return bool((np.abs(1 - targets(kind, label, len(z)) * z) < 1e-9).any())
+        return bool((np.abs(1 - losses.targets(kind, label, len(z)) * z) < 1e-9).any())
     second, first = np.sort(np.delete(z, label))[-2:]
     return bool((first - second < 1e-9 and first != 0) or abs(1 - z[label] + first) < 1e-9)
 
@@ -89,14 +78,14 @@ def check(name: str, penalty: str, loss: str, data: st.DataObject) -> None:
     adds_up = loss == "multiclass_hinge" and name not in ("fobos", "passive-aggressive")
     intercept = penalty != "box" and not adds_up and data.draw(st.booleans())
     stream = data.draw(
-        streams(KINDS[kind][0] if kind != "two classes" else 2, weighted=data.draw(st.booleans()), kind=kind)
+        streams(losses.KINDS[kind][0] if kind != "two classes" else 2, weighted=data.draw(st.booleans()), kind=kind)
     )
     grid = data.draw(grids(ALGORITHMS[name].under(PENALTIES[penalty])))
     averaged = name == "cl-fobos" and penalty != "group" and data.draw(st.booleans())
-    (rows, features), outputs = stream.dense.shape, KINDS[kind][0]
-    own = [unpenalised(entry, features + 1) if intercept else entry for entry in grid]
+    (rows, features), outputs = stream.dense.shape, losses.KINDS[kind][0]
+    own = [losses.unpenalised(entry, features + 1) if intercept else entry for entry in grid]
     own = own if penalty == "l1" else [entry | {"penalty": penalty} for entry in own]
-    full, X = (rows_of(stream.dense, weights, intercept=intercept) for weights in (None, stream.weights))
+    full, X = (losses.rows_of(stream.dense, weights, intercept=intercept) for weights in (None, stream.weights))
 
     def run(X: np.ndarray, **more: str) -> np.ndarray:
         with np.errstate(over="ignore", invalid="ignore"):  # a diverging oracle stops at the learner's bound
@@ -119,7 +108,7 @@ def check(name: str, penalty: str, loss: str, data: st.DataObject) -> None:
         grid=[entry | mean for entry in grid],
         n_features=features,
         intercept=intercept,
-        **KINDS[kind][1],
+        **losses.KINDS[kind][1],
     )
     found, csr, played = [], stream.csr, np.empty((rows, len(grid), outputs))
     labels = stream.labels.astype(float)
@@ -141,14 +130,17 @@ def check(name: str, penalty: str, loss: str, data: st.DataObject) -> None:
     np.testing.assert_allclose(
         learner.decision_function(csr), (full @ wanted[-1]).reshape(played.shape), rtol=1e-9, atol=1e-9
     )
-    losses, wrong = np.array(
-        [[incurred(loss, kind, z, label) for z in each] for each, label in zip(played, stream.labels, strict=True)]
+    values, wrong = np.array(
+        [
+            [losses.incurred(loss, kind, z, label) for z in each]
+            for each, label in zip(played, stream.labels, strict=True)
+        ]
     ).transpose(2, 1, 0)
     weights = np.ones(rows) if stream.weights is None else stream.weights
     assert learner.progress.rows == rows
     assert not learner.diverged.any()
-    np.testing.assert_allclose(learner.progress.loss_sum, losses.sum(axis=1), rtol=1e-8, atol=1e-8)
-    np.testing.assert_allclose(learner.weighted_loss_sum, losses @ weights, rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(learner.progress.loss_sum, values.sum(axis=1), rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(learner.weighted_loss_sum, values @ weights, rtol=1e-8, atol=1e-8)
     assert learner.progress.error_count.tolist() == wrong.sum(axis=1).tolist()
     last = wanted[-1, :features].reshape(features, len(grid), outputs)
     np.testing.assert_allclose(
@@ -186,8 +178,8 @@ def test_slope_is_the_derivative_of_the_value(name: str, z: float, y: float) -> 
 @pytest.mark.parametrize("name", SCALAR)
 @given(z=st.floats(-700, 700), y=st.sampled_from([-1.0, 1.0]))
 def test_losses_equal_the_oracles(name: str, z: float, y: float) -> None:
-    assert LOSSES[name].value(z, y) == pytest.approx(VALUES[name](z, y), rel=1e-13, abs=1e-300)
-    assert LOSSES[name].slope(z, y) == pytest.approx(SLOPES[name](z, y), rel=1e-13, abs=1e-300)
+    assert LOSSES[name].value(z, y) == pytest.approx(losses.VALUES[name](z, y), rel=1e-13, abs=1e-300)
+    assert LOSSES[name].slope(z, y) == pytest.approx(losses.SLOPES[name](z, y), rel=1e-13, abs=1e-300)
 
 
 @pytest.mark.parametrize("name", SCALAR)
@@ -212,8 +204,8 @@ def test_joint_losses(name: str, data: st.DataObject, classes: int) -> None:
     z, other = (np.array(data.draw(st.lists(margins, min_size=classes, max_size=classes))) for _ in range(2))
     truth = data.draw(st.integers(0, classes - 1))
     value, slopes = joint_among_others(name, z, truth)
-    assert value == pytest.approx(JOINT_VALUES[name](z, truth), rel=1e-13, abs=1e-13)
-    assert slopes == pytest.approx(JOINT_SLOPES[name](z, truth), rel=1e-13, abs=1e-15)
+    assert value == pytest.approx(losses.JOINT_VALUES[name](z, truth), rel=1e-13, abs=1e-13)
+    assert slopes == pytest.approx(losses.JOINT_SLOPES[name](z, truth), rel=1e-13, abs=1e-15)
     assert slopes.sum() == pytest.approx(0.0, abs=1e-14)
     assert joint_among_others(name, other, truth)[0] >= value + slopes @ (other - z) - 1e-9
     assert joint_among_others(name, z + 3.0, truth)[0] == pytest.approx(value, abs=1e-12)

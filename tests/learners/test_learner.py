@@ -88,6 +88,39 @@ def test_the_search_of_the_command_line_takes_the_parameters_of_the_penalty() ->
 
 SETS: dict[str, Any] = {"n_classes": 3, "multilabel": True}
 NUMBERS: dict[str, Any] = {"n_classes": None}
+OUT_OF_RANGE: list[tuple[str, dict[str, Any], str]] = [
+    ("fobos", {"eta0": 0.0}, "fobos: eta0=0.0 must be greater than 0"),
+    ("fobos", {"lam": -1}, "lam=-1"),
+    ("fobos", {"lam": float("nan")}, "lam=nan"),
+    ("fobos", {"lam": "x"}, "lam='x'"),
+    ("stda", {"p": 0.5}, "p=0.5"),
+    ("stda", {"by": "count"}, "by='count'"),
+    ("cao-ftrl", {"R": 0.0}, "cao-ftrl: R=0.0 must be greater than 0"),
+    ("cao-ftrl", {"predict_gradient": "next"}, "predict_gradient='next' must be none or last or mean"),
+    ("cao-ftrl", {"regularizer": 1}, "regularizer=1 must be proximal or centred or none"),
+    ("ao-ftrl", {"regularizer": "none"}, "regularizer='none' must be proximal or centred"),
+    ("caos-ftrl", {"keep": 0.0}, "keep=0.0 must be greater than 0"),
+    ("caos-ftrl", {"keep": 1.5}, "keep=1.5 must be at most 1"),
+    ("caos-ftrl", {"sample": "all"}, "sample='all' must be uniform or lipschitz"),
+    ("caos-ftrl", {"seed": 0.5}, "seed=0.5 must be a whole number"),
+    ("caos-ftrl", {"seed": -1}, "seed=-1 must be a whole number of at least 0"),
+    ("adagrad", {"delta": 0}, "delta=0 must be greater than 0"),
+    ("adagrad", {"predict_gradient": "next"}, "predict_gradient='next' must be none or last or mean"),
+    ("adagrad", {"schedule": "log"}, "schedule='log' must be constant or sqrt or first"),
+    ("optimistic-ftrl", {"eta": 0.0}, "eta=0.0 must be greater than 0"),
+    ("onseg", {"delta": 3.0, "gamma": 0.1}, "delta=3"),
+    ("ogdeg", {"gamma": 1.0}, "gamma"),
+    ("ogdeg", {"D": 2.0, "r": 1.1}, "r=1.1"),
+    ("onseg", {"domain": "simplex", "r": 0.5}, "0.408"),
+    ("onseg", {"gamma": 0.0}, "gamma=0"),
+    ("ogdeg", {"gamma": 0.0}, "gamma=0"),
+    ("onseg", {"F": 1e200}, "F=1e+200"),
+    ("onseg", {"sigma": 1e-320}, "sigma="),
+    ("ons", {"beta": 1e300}, "beta=1e+300"),
+    ("onseg", {"repetition": -1}, "repetition=-1"),
+    ("ons", {"beta": "small"}, "beta='small'"),
+    ("ogd", {"domain": "cube"}, "domain='cube'"),
+]
 
 
 @pytest.mark.parametrize(
@@ -131,52 +164,12 @@ NUMBERS: dict[str, Any] = {"n_classes": None}
             "unsupported-combination",
             "average",
         ),
+        *((name, {"grid": grid}, "invalid-parameter", named) for name, grid, named in OUT_OF_RANGE),
     ],
 )
 def test_refusals_name_what_is_wrong(name: str, arguments: dict[str, Any], code: str, named: str) -> None:
     with raises_code(code, named):
         Learner(name, **{"n_features": 3} | arguments)
-
-
-@pytest.mark.parametrize(
-    ("name", "grid", "named"),
-    [
-        ("fobos", {"eta0": 0.0}, "fobos: eta0=0.0 must be greater than 0"),
-        ("fobos", {"lam": -1}, "lam=-1"),
-        ("fobos", {"lam": float("nan")}, "lam=nan"),
-        ("fobos", {"lam": "x"}, "lam='x'"),
-        ("stda", {"p": 0.5}, "p=0.5"),
-        ("stda", {"by": "count"}, "by='count'"),
-        ("cao-ftrl", {"R": 0.0}, "cao-ftrl: R=0.0 must be greater than 0"),
-        ("cao-ftrl", {"predict_gradient": "next"}, "predict_gradient='next' must be none or last or mean"),
-        ("cao-ftrl", {"regularizer": 1}, "regularizer=1 must be proximal or centred or none"),
-        ("ao-ftrl", {"regularizer": "none"}, "regularizer='none' must be proximal or centred"),
-        ("caos-ftrl", {"keep": 0.0}, "keep=0.0 must be greater than 0"),
-        ("caos-ftrl", {"keep": 1.5}, "keep=1.5 must be at most 1"),
-        ("caos-ftrl", {"sample": "all"}, "sample='all' must be uniform or lipschitz"),
-        ("caos-ftrl", {"seed": 0.5}, "seed=0.5 must be a whole number"),
-        ("caos-ftrl", {"seed": -1}, "seed=-1 must be a whole number of at least 0"),
-        ("adagrad", {"delta": 0}, "delta=0 must be greater than 0"),
-        ("adagrad", {"predict_gradient": "next"}, "predict_gradient='next' must be none or last or mean"),
-        ("adagrad", {"schedule": "log"}, "schedule='log' must be constant or sqrt or first"),
-        ("optimistic-ftrl", {"eta": 0.0}, "eta=0.0 must be greater than 0"),
-        ("onseg", {"delta": 3.0, "gamma": 0.1}, "delta=3"),
-        ("ogdeg", {"gamma": 1.0}, "gamma"),
-        ("ogdeg", {"D": 2.0, "r": 1.1}, "r=1.1"),
-        ("onseg", {"domain": "simplex", "r": 0.5}, "0.408"),
-        ("onseg", {"gamma": 0.0}, "gamma=0"),
-        ("ogdeg", {"gamma": 0.0}, "gamma=0"),
-        ("onseg", {"F": 1e200}, "F=1e+200"),
-        ("onseg", {"sigma": 1e-320}, "sigma="),
-        ("ons", {"beta": 1e300}, "beta=1e+300"),
-        ("onseg", {"repetition": -1}, "repetition=-1"),
-        ("ons", {"beta": "small"}, "beta='small'"),
-        ("ogd", {"domain": "cube"}, "domain='cube'"),
-    ],
-)
-def test_parameters_out_of_range_are_refused(name: str, grid: dict[str, Any], named: str) -> None:
-    with raises_code("invalid-parameter", named):
-        Learner(name, grid=grid, n_features=3)
 
 
 @pytest.mark.parametrize(

@@ -8,21 +8,14 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparseoco.learners.domains import (
-    Numbers,
-    ball_constants,
-    onto_ball,
-    onto_ball_in_metric,
-    onto_simplex,
-    onto_simplex_in_metric,
-)
+from sparseoco.learners import domains
 from sparseoco.training.learner import Learner
 from tests.oracles.dense import ball_projection, simplex_projection
 from tests.support.errors import raises_code
 
 
-def numbers(R: float, gamma: float) -> Numbers:
-    return Numbers(R, gamma, 0.0, 0.0, 0.0, 0.0)
+def numbers(R: float, gamma: float) -> domains.Numbers:
+    return domains.Numbers(R, gamma, 0.0, 0.0, 0.0, 0.0)
 
 
 def projected(f: Any, z: np.ndarray, A: np.ndarray, R: float, gamma: float) -> np.ndarray:
@@ -49,11 +42,13 @@ def problems(draw: st.DrawFn, most: int = 5) -> tuple[np.ndarray, np.ndarray, fl
 def test_ball(problem: tuple[np.ndarray, np.ndarray, float, float]) -> None:
     z, A, R, gamma = problem
     size = (1 - gamma) * R
-    x = projected(onto_ball_in_metric, z, A, R, gamma)
+    x = projected(domains.onto_ball_in_metric, z, A, R, gamma)
     np.testing.assert_allclose(x, ball_projection(z, A, size), rtol=1e-7, atol=1e-8 * size)
     assert np.linalg.norm(x) <= size * (1 + 1e-14) or np.linalg.norm(z) <= size
     unit = np.eye(len(z))
-    np.testing.assert_allclose(projected(onto_ball, z, A, R, gamma), ball_projection(z, unit, size), atol=1e-12 * R)
+    np.testing.assert_allclose(
+        projected(domains.onto_ball, z, A, R, gamma), ball_projection(z, unit, size), atol=1e-12 * R
+    )
 
 
 @pytest.mark.formulas
@@ -62,15 +57,15 @@ def test_ball(problem: tuple[np.ndarray, np.ndarray, float, float]) -> None:
 def test_simplex(problem: tuple[np.ndarray, np.ndarray, float, float]) -> None:
     z, A, R, gamma = problem
     floor = gamma / len(z)
-    x = projected(onto_simplex_in_metric, z, A, R, gamma)
+    x = projected(domains.onto_simplex_in_metric, z, A, R, gamma)
     wanted = simplex_projection(z, A, floor)
     least = (wanted - z) @ A @ (wanted - z)
     assert (x - z) @ A @ (x - z) <= least * (1 + 1e-9) + 1e-9
     np.testing.assert_allclose(x, wanted, atol=1e-6)
-    for y in (x, projected(onto_simplex, z, A, R, gamma)):
+    for y in (x, projected(domains.onto_simplex, z, A, R, gamma)):
         assert y.min() >= floor * (1 - 1e-14)
         assert y.sum() == pytest.approx(1.0, abs=1e-14)
-    flat = projected(onto_simplex, z, A, R, gamma)
+    flat = projected(domains.onto_simplex, z, A, R, gamma)
     np.testing.assert_allclose(flat, simplex_projection(z, np.eye(len(z)), floor), atol=1e-12 * max(1, abs(z).max()))
 
 
@@ -98,8 +93,8 @@ def test_of_many_dimensions_is_optimal(n: int) -> None:
     Q, _ = np.linalg.qr(rng.normal(size=(n, n)))
     A = (Q * 10.0 ** rng.uniform(-1, 3, n)) @ Q.T
     z = 3 * rng.normal(size=n)
-    assert_optimal_on_ball(projected(onto_ball_in_metric, z, A, 1.0, 0.0), z, A)
-    assert_optimal_on_simplex(projected(onto_simplex_in_metric, z, A, 1.0, 0.1), z, A, 0.1 / n * (1 + 1e-9))
+    assert_optimal_on_ball(projected(domains.onto_ball_in_metric, z, A, 1.0, 0.0), z, A)
+    assert_optimal_on_simplex(projected(domains.onto_simplex_in_metric, z, A, 1.0, 0.1), z, A, 0.1 / n * (1 + 1e-9))
 
 
 @pytest.mark.parametrize("n", [40, 200])
@@ -139,7 +134,7 @@ def test_constants_bound_every_point_and_are_reached(loss: str, D: float) -> Non
     rng = np.random.default_rng(3)
     Z = rng.normal(size=(40, 4))
     y = rng.normal(size=40) if loss == "squared" else rng.choice([-1.0, 1.0], 40)
-    constants = ball_constants(Z, y, loss, D)
+    constants = domains.ball_constants(Z, y, loss, D)
     sizes = np.linalg.norm(Z, axis=1, keepdims=True)
     inside = rng.normal(size=(500, 4))
     inside *= D / 2 * rng.random((500, 1)) / np.linalg.norm(inside, axis=1, keepdims=True)
@@ -156,9 +151,9 @@ def test_constants_bound_every_point_and_are_reached(loss: str, D: float) -> Non
 
 def test_undefined_constants_have_a_reason() -> None:
     with raises_code("unsupported-combination", "squared", "logistic"):
-        ball_constants(np.ones((2, 2)), np.ones(2), "hinge", 2.0)
+        domains.ball_constants(np.ones((2, 2)), np.ones(2), "hinge", 2.0)
     with raises_code("unbounded-losses", "D"):
-        ball_constants(np.full((2, 2), 1e6), np.ones(2), "logistic", 2.0)
+        domains.ball_constants(np.full((2, 2), 1e6), np.ones(2), "logistic", 2.0)
     for features, labels in ((1e200, 1.0), (1e100, 1e200), (1.0, 1e160)):
         with raises_code("unbounded-losses", "F = inf"):
-            ball_constants(np.full((2, 2), features), np.full(2, labels), "squared", 2.0)
+            domains.ball_constants(np.full((2, 2), features), np.full(2, labels), "squared", 2.0)

@@ -53,8 +53,12 @@ def coordinates(
     return Coordinates(problem, column_major(sp.csr_matrix(A), y), seed, weights)
 
 
+Examples = tuple[np.ndarray, np.ndarray]
+"""Dense rows and their labels."""
+
+
 @st.composite
-def problems(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
+def problems(draw: st.DrawFn) -> Examples:
     """Features in every row, in few and in none; rows without features; real values, and tenths or counts, with which
     gradients are often exactly 0 or equal, and margins, with R a power of two, exactly at the kink yz = 1."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
@@ -158,7 +162,6 @@ def epoch_block(store: Store, name: str, grid: list[dict[str, Any]], *, fold: in
 
 def weighted_store(folder: Path) -> tuple[Store, np.ndarray]:
     """A store whose documents have weights, some of them 0, and the weights times those of `CLASS_WEIGHTS`."""
-    (folder / "weighted").mkdir(parents=True)
     store = Store.open(with_columns(make_store(folder / "plain"), folder / "weighted"))
     return store, np.array(CLASS_WEIGHTS)[store.labels()] * (np.arange(store.n_rows) % 4) / 2
 

@@ -25,18 +25,7 @@ from sparseoco.training.block import Block
 from sparseoco.training.models import Model
 from sparseoco.training.search_tables import CURVES, FEATURE_SURVIVAL, METRICS_SCHEMA
 from sparseoco.training.stream import NO_FOLD
-from tests.offline.problems import (
-    CAO_RCD_GRID,
-    CLASS_WEIGHTS,
-    DEALT,
-    caos_erm_grid,
-    coordinates,
-    epoch_block,
-    metrics,
-    run_block,
-    weighted_store,
-    without_timings,
-)
+from tests.offline import problems
 from tests.support.errors import raises_code
 from tests.support.processes import check_under_kills
 from tests.support.stores import make_store
@@ -46,7 +35,7 @@ VARIANTS = {
     "serial": {},
     "mini-batches": {"batch": 4},
     "corrected": {"estimate": "corrected"},
-    "corrected, dealt": DEALT,
+    "corrected, dealt": problems.DEALT,
     "dealt": {"placement": "dealt", "parts": 3},
     "previous": PREVIOUS,
     "previous, dealt": {**PREVIOUS, "placement": "dealt", "parts": 3},
@@ -77,24 +66,25 @@ Run = Callable[..., tuple[np.ndarray, list[dict[str, Any]]]]
 @pytest.fixture
 def run(client: Client, store: Store, tmp_path: Path) -> Run:
     """``run(block, folder)``: a block of the store on the cluster, in a folder of the test."""
-    return lambda block, folder="": run_block(client, block, store, tmp_path / folder)
+    return lambda block, folder="": problems.run_block(client, block, store, tmp_path / folder)
 
 
-METHODS = {"caos-erm": caos_erm_grid(DEALT), "cao-rcd": CAO_RCD_GRID}
+Grid = list[dict[str, Any]]
+METHODS = {"caos-erm": problems.caos_erm_grid(problems.DEALT), "cao-rcd": problems.CAO_RCD_GRID}
 each_method = pytest.mark.parametrize(("name", "grid"), METHODS.items(), ids=METHODS)
 
 
-def block_of(store: Store, name: str, grid: list[dict[str, Any]], **more: Any) -> Block:
-    return epoch_block(store, name, grid, **{"epochs": EPOCHS[name]} | more)
+def block_of(store: Store, name: str, grid: Grid, **more: Any) -> Block:
+    return problems.epoch_block(store, name, grid, **{"epochs": EPOCHS[name]} | more)
 
 
 def cao_rcd_grid(**more: Any) -> list[dict[str, Any]]:
-    return [entry | more for entry in CAO_RCD_GRID]
+    return [entry | more for entry in problems.CAO_RCD_GRID]
 
 
 CASES = {
     **{
-        f"{name}, {k} classes": ("caos-erm", "l1", caos_erm_grid(own), k)
+        f"{name}, {k} classes": ("caos-erm", "l1", problems.caos_erm_grid(own), k)
         for name, own in VARIANTS.items()
         for k in (2, 3)
     },
@@ -116,13 +106,13 @@ def test_the_cluster_has_the_bits_of_one_process(
     name, penalty, grid, classes = case
     store, epochs = stores[classes], EPOCHS[name]
     X, _ = read_shards(store.folder)
-    block = epoch_block(store, name, grid, epochs=epochs, penalty=penalty)
-    weights, tables = run_block(client, block, store, tmp_path)
+    block = problems.epoch_block(store, name, grid, epochs=epochs, penalty=penalty)
+    weights, tables = problems.run_block(client, block, store, tmp_path)
     own = {"algorithm": name, "penalty": penalty, "grid": grid, "epochs": epochs, "seed": 5}
     fit = fit_epochs(X, store.labels(), n_classes=classes, **own)
     assert weights.any()
     assert weights.tobytes() == fit.weights.tobytes()
-    figures = metrics(tables)
+    figures = problems.metrics(tables)
     np.testing.assert_allclose([row["objective"] for row in figures], fit.objective.T.ravel(), rtol=1e-12)
     halves = np.split(weights, 2, axis=1)
     assert [row["nonzeros"] for row in figures[epochs - 1 :: epochs]] == [np.count_nonzero(half) for half in halves]
@@ -137,13 +127,15 @@ def test_bits_do_not_depend_on_cluster_shards_or_grid(
     monkeypatch.setattr("sparseoco.store.corpus.MAPPED_BYTES", 0)  # as if it were large
     finer, epochs = Store.open(make_store(tmp_path / "finer", shard_rows=23)), EPOCHS[name]
     for i in range(2):
-        weights, own = run_block(single, block_of(finer, name, grid[i : i + 1]), finer, tmp_path / f"alone-{i}")
+        weights, own = problems.run_block(
+            single, block_of(finer, name, grid[i : i + 1]), finer, tmp_path / f"alone-{i}"
+        )
         assert weights[:, 0].tobytes() == expected[:, i].tobytes()
-        assert metrics(own) == metrics(tables)[epochs * i : epochs * (i + 1)]
+        assert problems.metrics(own) == problems.metrics(tables)[epochs * i : epochs * (i + 1)]
 
 
 def test_one_part_is_serial(run: Run, store: Store) -> None:
-    own = (caos_erm_grid({"estimate": "corrected"}), caos_erm_grid({**DEALT, "parts": 1}))
+    own = (problems.caos_erm_grid({"estimate": "corrected"}), problems.caos_erm_grid({**problems.DEALT, "parts": 1}))
     serial, alone = (run(block_of(store, "caos-erm", grid))[0] for grid in own)
     assert alone.tobytes() == serial.tobytes()
 
@@ -151,7 +143,7 @@ def test_one_part_is_serial(run: Run, store: Store) -> None:
 @pytest.mark.parametrize("name", METHODS)
 def test_held_out_rows_are_neither_learned_nor_drawn(name: str, run: Run, store: Store) -> None:
     """The tables hold the metrics of the weights."""
-    grid, epochs = caos_erm_grid({}) if name == "caos-erm" else CAO_RCD_GRID, EPOCHS[name]
+    grid, epochs = problems.caos_erm_grid({}) if name == "caos-erm" else problems.CAO_RCD_GRID, EPOCHS[name]
     block = block_of(store, name, grid, fold=1)
     weights, tables = run(block)
     X, labels = read_shards(store.folder)[0], store.labels()
@@ -163,7 +155,7 @@ def test_held_out_rows_are_neither_learned_nor_drawn(name: str, run: Run, store:
         problem = EpochProblem.of("caos-erm", "logistic", "l1", grid, 2, store.n_features)
         alone, examples = SampledEpochs(problem, LocalPasses.of(X, labels, Span(seed=5, fold=1, folds=4)), 5), 2 * n
     else:
-        alone = coordinates(X[~held_out], labels[~held_out], *block.configurations, seed=5)
+        alone = problems.coordinates(X[~held_out], labels[~held_out], *block.configurations, seed=5)
         sizes = np.diff(X.tocsc().indptr)
         examples = (1 + 150 * (alone.draws.sampling.chances * sizes).sum() / sizes.sum()) * n
     for _ in range(epochs):
@@ -189,28 +181,26 @@ def test_held_out_rows_are_neither_learned_nor_drawn(name: str, run: Run, store:
 @pytest.mark.parametrize(
     ("name", "grid", "fold"),
     [
-        ("caos-erm", caos_erm_grid({}), NO_FOLD),
-        ("caos-erm", caos_erm_grid(DEALT), NO_FOLD),
-        ("cao-rcd", CAO_RCD_GRID, NO_FOLD),
-        ("cao-rcd", CAO_RCD_GRID, 1),
+        ("caos-erm", problems.caos_erm_grid({}), NO_FOLD),
+        ("caos-erm", problems.caos_erm_grid(problems.DEALT), NO_FOLD),
+        ("cao-rcd", problems.CAO_RCD_GRID, NO_FOLD),
+        ("cao-rcd", problems.CAO_RCD_GRID, 1),
     ],
     ids=["serial", "dealt", "cao-rcd", "cao-rcd, fold"],
 )
-def test_weights_and_an_intercept(
-    name: str, grid: list[dict[str, Any]], fold: int, client: Client, tmp_path: Path
-) -> None:
+def test_weights_and_an_intercept(name: str, grid: Grid, fold: int, client: Client, tmp_path: Path) -> None:
     """The objective has the weights of documents and classes; loss and error, as those of streams, do not."""
-    store, sample_weights = weighted_store(tmp_path)
+    store, sample_weights = problems.weighted_store(tmp_path)
     X, labels, epochs = read_shards(store.folder)[0], store.labels(), EPOCHS[name]
-    extended = {"epochs": epochs, "fold": fold, "class_weights": CLASS_WEIGHTS, "intercept": True}
-    weights, tables = run_block(client, epoch_block(store, name, grid, **extended), store, tmp_path)
+    extended = {"epochs": epochs, "fold": fold, "class_weights": problems.CLASS_WEIGHTS, "intercept": True}
+    weights, tables = problems.run_block(client, problems.epoch_block(store, name, grid, **extended), store, tmp_path)
     if fold != NO_FOLD:
         sample_weights[fold_rows(5, 0, store.n_rows, fold, 4)] = 0.0
     arguments = {"algorithm": name, "grid": grid, "epochs": epochs, "seed": 5, "fit_intercept": True}
     fit = fit_epochs(X, labels, sample_weight=sample_weights, **arguments)
     assert weights.tobytes() == np.vstack([fit.weights, fit.intercepts[:, 0]]).tobytes()
     assert weights.tobytes() != fit_epochs(X, labels, **arguments).weights.tobytes()
-    figures = metrics(tables)
+    figures = problems.metrics(tables)
     np.testing.assert_allclose([row["objective"] for row in figures], fit.objective.T.ravel(), rtol=1e-12)
     last = figures[epochs - 1 :: epochs]
     assert [row["nonzeros"] for row in last] == np.count_nonzero(fit.weights, axis=0).tolist()
@@ -218,7 +208,7 @@ def test_weights_and_an_intercept(
         z = X @ fit.weights + fit.intercepts[:, 0]
         losses = np.logaddexp(0, -np.where(labels == 1, 1.0, -1.0)[:, None] * z)
         np.testing.assert_allclose([row["progressive_loss"] for row in last], losses.mean(axis=0), rtol=1e-12)
-        one = epoch_block(store, name, grid[:1], **extended)
+        one = problems.epoch_block(store, name, grid[:1], **extended)
         train_block(Session(client, store), one, tmp_path / "model", {})
         assert Model(tmp_path / "model").intercepts.tolist() == fit.intercepts[0].tolist()
 
@@ -238,18 +228,18 @@ def dying(function: Callable[..., Any], steps: Iterator[int], moment: int, error
 @pytest.mark.parametrize(
     ("name", "grid"),
     [
-        *(pytest.param("caos-erm", caos_erm_grid(way), marks=pytest.mark.slow) for way in ({}, PREVIOUS)),
+        *(pytest.param("caos-erm", problems.caos_erm_grid(way), marks=pytest.mark.slow) for way in ({}, PREVIOUS)),
         *METHODS.items(),
     ],
     ids=["serial", "previous", *METHODS],
 )
 def test_a_killed_run_resumes_with_the_same_bits(
-    name: str, grid: list[dict[str, Any]], run: Run, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, grid: Grid, run: Run, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Killed after each step: sizes, passes, rounds, states."""
     block = block_of(store, name, grid)
     expected, _ = run(block, "whole")
-    cells = without_timings(tmp_path / "whole" / "cells")
+    cells = problems.without_timings(tmp_path / "whole" / "cells")
     steps = [(module.SampledOnCluster, step) for step in ("_row_sizes", "_start_rounds", "_load")]
     steps += [(module.CoordinatesOnCluster, step) for step in ("_play", "_load")]
     for moment in range(7 if name == "caos-erm" else 2 * EPOCHS[name]):
@@ -261,11 +251,11 @@ def test_a_killed_run_resumes_with_the_same_bits(
                 run(block, folder)
         weights, _ = run(block, folder)
         assert weights.tobytes() == expected.tobytes()
-        assert without_timings(tmp_path / folder / "cells") == cells
+        assert problems.without_timings(tmp_path / folder / "cells") == cells
 
 
 def test_a_task_that_dies_after_its_work_is_repeated(run: Run, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    block = block_of(store, "cao-rcd", CAO_RCD_GRID)
+    block = block_of(store, "cao-rcd", problems.CAO_RCD_GRID)
     expected, _ = run(block, "whole")
     with monkeypatch.context() as patch:
         patch.setattr(module, "commit_state", dying(module.commit_state, iter(range(9)), 1, RuntimeError("killed")))
@@ -276,13 +266,13 @@ def test_a_task_that_dies_after_its_work_is_repeated(run: Run, store: Store, mon
 
 
 def test_a_corrupt_state_is_ignored(run: Run, store: Store, tmp_path: Path) -> None:
-    block = block_of(store, "caos-erm", caos_erm_grid({}))
+    block = block_of(store, "caos-erm", problems.caos_erm_grid({}))
     expected, _ = run(block)
     (state,) = (tmp_path / "work" / block.digest).glob("state-*.npz")
     content = bytearray(state.read_bytes())
     content[len(content) // 2] ^= 1
     state.write_bytes(content)
-    longer = block_of(store, "caos-erm", caos_erm_grid({}), epochs=3)
+    longer = block_of(store, "caos-erm", problems.caos_erm_grid({}), epochs=3)
     assert longer.digest == block.digest
     (weights, _), (again, _) = run(longer), run(longer, "again")
     assert weights.tobytes() == again.tobytes() != expected.tobytes()
@@ -290,7 +280,7 @@ def test_a_corrupt_state_is_ignored(run: Run, store: Store, tmp_path: Path) -> N
 
 def test_it_stops_when_asked_and_leaves_only_the_last_state(client: Client, tmp_path: Path) -> None:
     store = Store.open(make_store(tmp_path / "store"))
-    block = block_of(store, "caos-erm", caos_erm_grid({}), epochs=3)
+    block = block_of(store, "caos-erm", problems.caos_erm_grid({}), epochs=3)
     reported: list[int] = []
     session, folders = Session(client, store), (tmp_path / "cells", tmp_path / "work")
     assert not run_epoch_block(session, block, *folders, reported.append, stopped=lambda: len(reported) == 1)
@@ -304,10 +294,12 @@ def test_it_stops_when_asked_and_leaves_only_the_last_state(client: Client, tmp_
     assert len(reported) == 4
 
 
-@pytest.mark.parametrize(("name", "grid"), [("caos-erm", caos_erm_grid(DEALT)[:1]), ("cao-rcd", CAO_RCD_GRID[:1])])
-def test_a_model(name: str, grid: list[dict[str, Any]], client: Client, store: Store, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "grid"), [("caos-erm", problems.caos_erm_grid(problems.DEALT)[:1]), ("cao-rcd", problems.CAO_RCD_GRID[:1])]
+)
+def test_a_model(name: str, grid: Grid, client: Client, store: Store, tmp_path: Path) -> None:
     epochs = EPOCHS[name]
-    block = epoch_block(store, name, grid, epochs=epochs)
+    block = problems.epoch_block(store, name, grid, epochs=epochs)
     for _ in range(2):
         train_block(Session(client, store), block, tmp_path / "model", {})
     model = Model(tmp_path / "model")
@@ -360,15 +352,15 @@ def test_a_large_corpus_is_memory_mapped(
 @pytest.mark.parametrize(("kills", "seed"), [(2, 0), (20, 1)])
 @each_method
 def test_killed_workers(
-    name: str, grid: list[dict[str, Any]], kills: int, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, grid: Grid, kills: int, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Workers of cao-rcd are killed during the transpose, too."""
     monkeypatch.setattr("sparseoco.store.transpose.RANGE_NONZEROS", 400)
     store = Store.open(make_store(tmp_path / "store", shard_rows=30))
     block = block_of(store, name, grid, epochs=8)
     with connect(ClusterOptions(threads=2), tmp_path / "scratch") as client:
-        expected, _ = run_block(client, block, store, tmp_path / "whole")
-    cells = without_timings(tmp_path / "whole" / "cells")
+        expected, _ = problems.run_block(client, block, store, tmp_path / "whole")
+    cells = problems.without_timings(tmp_path / "whole" / "cells")
 
     def transposed_files(folder: Path) -> list[str]:
         return sorted(path.name for path in (folder / "work").glob("columns-*/*"))
@@ -376,9 +368,9 @@ def test_killed_workers(
     with connect(ClusterOptions(workers=2, threads=1), tmp_path / "processes") as client:
 
         def run_once(folder: Path) -> None:
-            weights, _ = run_block(client, block, store, folder)
+            weights, _ = problems.run_block(client, block, store, folder)
             assert weights.tobytes() == expected.tobytes()
-            assert without_timings(folder / "cells") == cells
+            assert problems.without_timings(folder / "cells") == cells
             assert transposed_files(folder) == transposed_files(tmp_path / "whole")
 
         check_under_kills(tmp_path / "runs", run_once, kills=kills, seed=seed)

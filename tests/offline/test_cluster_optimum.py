@@ -19,29 +19,11 @@ from sparseoco import offline_optimum
 from sparseoco.cli import app
 from sparseoco.execution.clusters import ClusterOptions, WorkerShape, connect
 from sparseoco.learners.losses import LOSSES, find_loss
+from sparseoco.offline import passes as full_passes
 from sparseoco.offline.cluster import passes as module
 from sparseoco.offline.cluster.epochs import SlopeFiles
-from sparseoco.offline.cluster.passes import (
-    ClusterPasses,
-    RowsSource,
-    lambda_max,
-    lambda_max_of,
-    model_folder,
-    run_optimum,
-)
 from sparseoco.offline.optimum import Optimum, OptimumProblem, solved
 from sparseoco.offline.options import OptimumOptions
-from sparseoco.offline.passes import (
-    FEWEST_LEAVES,
-    MOST_LEAVES,
-    WHOLE,
-    Leaves,
-    LocalPasses,
-    Matrix,
-    PassRequest,
-    Shape,
-    Span,
-)
 from sparseoco.offline.quasi_newton import QuasiNewton
 from sparseoco.store.shards import Session, Store, read_shards, store_reference
 from sparseoco.store.weighting import COUNTS, Weighting
@@ -74,7 +56,7 @@ def expected(store: Path, alpha: Any, tol: float, penalty: str = "l1") -> Optimu
     opened = Store.open(store)
     alphas = alpha if isinstance(alpha, list) else [alpha]
     problem = OptimumProblem.of(OptimumOptions(alphas=tuple(alphas), penalty=penalty), 2)
-    here = QuasiNewton(LocalPasses.of(read_shards(store)[0], opened.labels()), problem, tol=tol)
+    here = QuasiNewton(full_passes.LocalPasses.of(read_shards(store)[0], opened.labels()), problem, tol=tol)
     while here.active:
         here.step()
     found = solved(here.columns, problem)
@@ -82,7 +64,7 @@ def expected(store: Path, alpha: Any, tol: float, penalty: str = "l1") -> Optimu
 
 
 def weights(out: Path, alpha: float, features: int = FEATURES) -> np.ndarray:
-    table = pq.read_table(model_folder(out, alpha) / "weights.parquet")
+    table = pq.read_table(module.model_folder(out, alpha) / "weights.parquet")
     found = np.zeros(features)
     found[table["feature_id"].to_numpy()] = table["weight"].to_numpy()
     return found
@@ -98,7 +80,7 @@ def solve(client: Client, store: Path, tmp_path: Path) -> Solve:
     def run(name: str = "out", options: OptimumOptions = OPTIONS, rows: Path = store, progress: Any = None) -> Path:
         out = tmp_path / name
         out.mkdir(exist_ok=True)
-        run_optimum(Session(client, Store.open(rows), progress or (lambda *_: None)), out, options)
+        module.run_optimum(Session(client, Store.open(rows), progress or (lambda *_: None)), out, options)
         return out
 
     return run
@@ -128,7 +110,7 @@ def test_an_intercept_is_that_of_offline_optimum(solve: Solve, store: Path) -> N
     X, y = read_shards(store)[0], Store.open(store).labels()
     here = offline_optimum(X, y, alpha=1.0, tol=1e-3, fit_intercept=True)
     out = solve(options=OptimumOptions(tol=1e-3, intercept=True))
-    assert Model(model_folder(out, 1.0)).intercepts.tolist() == [here.intercept]
+    assert Model(module.model_folder(out, 1.0)).intercepts.tolist() == [here.intercept]
     assert here.intercept != 0
     np.testing.assert_array_equal(weights(out, 1.0), here.weights)
 
@@ -228,7 +210,6 @@ def test_a_finished_run_is_repeated_for_other_options_only(solve: Solve) -> None
 @pytest.mark.usefixtures("by_passes")
 @pytest.mark.parametrize("loss", ["squared_hinge", "hinge"])
 def test_weights_of_documents_in_a_large_store(solve: Solve, tmp_path: Path, loss: str) -> None:
-    (tmp_path / "store").mkdir()
     store = with_columns(small_store(tmp_path / "plain", rows=80, features=12), tmp_path / "store")
     out = solve(options=OptimumOptions(alphas=(1.0,), tol=1e-3, loss=loss), rows=store)
     (row,) = pq.read_table(out / "optimum.parquet").to_pylist()
@@ -262,7 +243,7 @@ def test_a_corrupt_state_is_ignored(solve: Solve, store: Path, tmp_path: Path, m
 def test_a_restored_solver_continues_with_the_same_bits() -> None:
     random = np.random.default_rng(0)
     X, y = random.integers(0, 3, (80, 20)), random.integers(0, 2, 80).astype(np.float64)
-    passes = LocalPasses.of(csr_matrix(X), y)
+    passes = full_passes.LocalPasses.of(csr_matrix(X), y)
     problem = OptimumProblem.of(OptimumOptions(alphas=(0.5, 30.0), loss="hinge"), 2)
     one = QuasiNewton(passes, problem, tol=1e-2)
     for _ in range(12):
@@ -285,7 +266,7 @@ def test_the_command_writes_models_that_predict(tmp_path: Path) -> None:
     rows = pq.read_table(tmp_path / "out" / "optimum.parquet").to_pylist()
     assert [(row["alpha"], row["class"]) for row in rows] == [(a, f"c{k}") for a in (5.0, 20.0) for k in range(3)]
     assert all(row["converged"] and row["relative_gap"] <= 1e-2 for row in rows)
-    model = Model(model_folder(tmp_path / "out", 20.0))
+    model = Model(module.model_folder(tmp_path / "out", 20.0))
     assert model.outputs == 3
     X, y = read_shards(store)[0], Store.open(store).labels()
     whole = offline_optimum(X, y, alpha=20.0, tol=1e-2, penalty="elastic_net", n_classes=3)
@@ -321,14 +302,13 @@ def test_optima_of_weighted_counts_are_those_of_their_values(
 ) -> None:
     monkeypatch.setattr(module, "NEWTON_NONZEROS", nonzeros)
     weighting = Weighting(tf="log", idf=True, norm="l2")
-    (tmp_path / "values").mkdir()
     values = with_values(store, tmp_path / "values", weighting)
     options = OptimumOptions(alphas=(2.0,), tol=0.1)
     expected = solve("expected", options, values)
     out = solve(options=options.model_copy(update={"weighting": weighting}))
     np.testing.assert_array_equal(weights(out, 2.0), weights(expected, 2.0))
     assert pq.read_table(out / "optimum.parquet").equals(pq.read_table(expected / "optimum.parquet"))
-    assert Model(model_folder(out, 2.0)).weighting == weighting
+    assert Model(module.model_folder(out, 2.0)).weighting == weighting
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -343,7 +323,7 @@ BINARY = (LABELS > 0).astype(np.int64)
 
 def found(y: np.ndarray, loss: str, **options: bool) -> float:
     outputs = 1 if y.dtype == float or y.max() < 2 else int(y.max()) + 1
-    return lambda_max_of(Matrix(X, y), X.shape[1], find_loss(loss), outputs, **options)
+    return module.lambda_max_of(full_passes.Matrix(X, y), X.shape[1], find_loss(loss), outputs, **options)
 
 
 @pytest.mark.parametrize(("loss", "theirs"), [("logistic", "log"), ("squared_hinge", "squared_hinge")])
@@ -386,23 +366,24 @@ def test_it_is_the_largest_slope_at_the_best_intercept(
         "squared": mean * intercept - truth,
     }[loss]
     gradient = X.T @ (weights[:, None] * slopes) / 90
-    source = Matrix(X, labels, weights)
+    source = full_passes.Matrix(X, labels, weights)
     for grouped, largest in ((False, np.abs(gradient).max()), (True, np.linalg.norm(gradient, axis=1).max())):
-        value = lambda_max_of(source, 25, find_loss(loss), outputs, intercept=intercept, grouped=grouped)
+        value = module.lambda_max_of(source, 25, find_loss(loss), outputs, intercept=intercept, grouped=grouped)
         assert value == pytest.approx(largest, rel=1e-9)
 
 
 def test_of_a_store(client: Client, tmp_path: Path) -> None:
     store = make_store(tmp_path / "store", rows=150, features=60, classes=3)
     weighting = Weighting(tf="log", idf=True, norm="l2")
-    (tmp_path / "values").mkdir()
     values = with_values(store, tmp_path / "values", weighting)
-    expected = Matrix(read_shards(values)[0], Store.open(values).labels())
-    reference, alone = store_reference(Store.open(store)), lambda_max_of(expected, 60, find_loss("logistic"), 3)
-    assert lambda_max(client, RowsSource(reference, weighting), "logistic") == alone
-    assert lambda_max(client, RowsSource(reference, COUNTS), "logistic") != alone
-    doubled = lambda_max(client, RowsSource(reference, weighting, (2.0, 2.0, 2.0)), "logistic", intercept=True)
-    single = lambda_max_of(expected, 60, find_loss("logistic"), 3, intercept=True)
+    expected = full_passes.Matrix(read_shards(values)[0], Store.open(values).labels())
+    reference, alone = store_reference(Store.open(store)), module.lambda_max_of(expected, 60, find_loss("logistic"), 3)
+    assert module.lambda_max(client, module.RowsSource(reference, weighting), "logistic") == alone
+    assert module.lambda_max(client, module.RowsSource(reference, COUNTS), "logistic") != alone
+    doubled = module.lambda_max(
+        client, module.RowsSource(reference, weighting, (2.0, 2.0, 2.0)), "logistic", intercept=True
+    )
+    single = module.lambda_max_of(expected, 60, find_loss("logistic"), 3, intercept=True)
     assert doubled == pytest.approx(2 * single, rel=1e-12)
 
 
@@ -411,15 +392,15 @@ def test_of_a_store(client: Client, tmp_path: Path) -> None:
 
 
 SPANS = [
-    Span(),
-    Span(seed=5, epoch=2, range_rows=1, stop=170),
-    Span(seed=5, fold=1, folds=3, start=20),
-    Span(seed=5, range_rows=1, fold=0, folds=4, start=10, stop=290),
+    full_passes.Span(),
+    full_passes.Span(seed=5, epoch=2, range_rows=1, stop=170),
+    full_passes.Span(seed=5, fold=1, folds=3, start=20),
+    full_passes.Span(seed=5, range_rows=1, fold=0, folds=4, start=10, stop=290),
 ]
 REQUESTS = [
-    PassRequest("logistic", (1, 0, 1, 0, 1)),
-    PassRequest("squared", (-1, -1, 0, 1, -1)),
-    PassRequest("hinge", (1, 1, 0, 0, 1), (0.5, 0.25, 0.125, 1.0, 1e-3)),
+    full_passes.PassRequest("logistic", (1, 0, 1, 0, 1)),
+    full_passes.PassRequest("squared", (-1, -1, 0, 1, -1)),
+    full_passes.PassRequest("hinge", (1, 1, 0, 0, 1), (0.5, 0.25, 0.125, 1.0, 1e-3)),
 ]
 
 
@@ -429,13 +410,15 @@ def examples(rows: int, features: int, seed: int = 0) -> tuple[Any, np.ndarray]:
     return X.astype(np.int64), random.integers(0, 2, rows).astype(np.float64)
 
 
-def local(store: Path, span: Span = WHOLE) -> LocalPasses:
+def local(store: Path, span: full_passes.Span = full_passes.WHOLE) -> full_passes.LocalPasses:
     X, _ = read_shards(store)
-    return LocalPasses.of(X, Store.open(store).labels(), span)
+    return full_passes.LocalPasses.of(X, Store.open(store).labels(), span)
 
 
-def cluster(client: Client, store: Path, work: Path, span: Span = WHOLE) -> ClusterPasses:
-    return ClusterPasses(client, RowsSource(store_reference(Store.open(store))), work, span)
+def cluster(
+    client: Client, store: Path, work: Path, span: full_passes.Span = full_passes.WHOLE
+) -> module.ClusterPasses:
+    return module.ClusterPasses(client, module.RowsSource(store_reference(Store.open(store))), work, span)
 
 
 def same(a: Any, b: Any) -> None:
@@ -453,10 +436,12 @@ def same(a: Any, b: Any) -> None:
 def test_a_pass_is_the_dense_formula(rows: int, features: int, loss: str, span: tuple[int, int, bool, int]) -> None:
     X, y = examples(rows, features)
     first, last, shuffle, fold = span
-    where = Span(seed=2, range_rows=int(shuffle), fold=fold, folds=3, start=min(first, rows), stop=min(last, rows))
+    where = full_passes.Span(
+        seed=2, range_rows=int(shuffle), fold=fold, folds=3, start=min(first, rows), stop=min(last, rows)
+    )
     weights = np.random.default_rng(1).normal(size=(features, 3))
-    pass_request = PassRequest(loss, (-1, -1, -1) if loss == "squared" else (1, 0, 1))
-    passes = LocalPasses.of(X, y, where)
+    pass_request = full_passes.PassRequest(loss, (-1, -1, -1) if loss == "squared" else (1, 0, 1))
+    passes = full_passes.LocalPasses.of(X, y, where)
     totals = passes.totals(weights, pass_request)
     chosen = where.rows(rows, where.start, where.stop)
     z = X[chosen].toarray() @ weights
@@ -484,10 +469,10 @@ def test_a_pass_is_the_dense_formula(rows: int, features: int, loss: str, span: 
 def test_leaves_are_a_power_of_two_of_ranges_that_cover_the_span(
     rows: int, features: int, each: int, cut: int, nonzeros: int | None
 ) -> None:
-    span = Span(start=min(cut, rows))
-    bounds = Leaves(span, Shape(rows, features, rows * each), nonzeros).bounds()
+    span = full_passes.Span(start=min(cut, rows))
+    bounds = full_passes.Leaves(span, full_passes.Shape(rows, features, rows * each), nonzeros).bounds()
     assert len(bounds) & (len(bounds) - 1) == 0
-    assert FEWEST_LEAVES <= len(bounds) <= MOST_LEAVES
+    assert full_passes.FEWEST_LEAVES <= len(bounds) <= full_passes.MOST_LEAVES
     assert [start for start, _ in bounds[1:]] == [stop for _, stop in bounds[:-1]]
     assert (bounds[0][0], bounds[-1][1]) == (span.start, rows)
     sizes = {stop - start for start, stop in bounds}
@@ -497,7 +482,11 @@ def test_leaves_are_a_power_of_two_of_ranges_that_cover_the_span(
 @pytest.mark.parametrize("span", SPANS)
 @pytest.mark.parametrize("pass_request", REQUESTS, ids=lambda pass_request: pass_request.loss)
 def test_the_cluster_gives_the_bits_of_one_process(
-    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, span: Span, pass_request: PassRequest
+    client: Client,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    span: full_passes.Span,
+    pass_request: full_passes.PassRequest,
 ) -> None:
     stores = [make_store(tmp_path / f"{rows}", shard_rows=rows) for rows in (300, 41)]
     weights = np.random.default_rng(1).normal(size=(200, 5))

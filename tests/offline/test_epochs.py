@@ -16,32 +16,13 @@ from sparseoco.learners.numerics import cube_roots
 from sparseoco.offline.epochs import Blocks, EpochProblem, Rounds, fit_epochs, play_rounds, row_sizes
 from sparseoco.offline.passes import LocalPasses, SpanRows
 from tests.learners.streams import Stream, streams
-from tests.offline.oracles import (
-    algorithm_4,
-    bounds_of,
-    cao_rcd,
-    caos_erm,
-    chances_of,
-    permutation_of,
-    ranges_of,
-    stable_weights,
-    uniform,
-)
-from tests.offline.problems import (
-    CONFIGURATIONS,
-    PREVIOUS,
-    WAYS,
-    coordinates,
-    parameters,
-    problems,
-    random_problem,
-    sorted_problem,
-)
+from tests.offline import oracles, problems
 from tests.oracles.losses import labels_of, rows_of
 from tests.oracles.stream import SLOPES, VALUES
 
 pytestmark = pytest.mark.formulas
 
+Configuration = dict[str, Any]
 LOSSES = ("logistic", "hinge", "squared_hinge", "squared")
 
 
@@ -49,8 +30,8 @@ LOSSES = ("logistic", "hinge", "squared_hinge", "squared")
 @pytest.mark.parametrize("weighted", [False, True])
 @settings(max_examples=20, deadline=None)
 @given(
-    problem=problems(),
-    configuration=CONFIGURATIONS,
+    problem=problems.problems(),
+    configuration=problems.CONFIGURATIONS,
     seed=st.integers(0, 2**53 - 1),
     intercept=st.booleans(),
     ratio=st.sampled_from([1.0, 1.0, 0.0, 0.02, 0.5, 0.98]),
@@ -58,8 +39,8 @@ LOSSES = ("logistic", "hinge", "squared_hinge", "squared")
 def test_lazy_equals_dense(
     loss: str,
     weighted: bool,
-    problem: tuple[np.ndarray, np.ndarray],
-    configuration: dict[str, Any],
+    problem: problems.Examples,
+    configuration: Configuration,
     seed: int,
     intercept: bool,
     ratio: float,
@@ -74,9 +55,9 @@ def test_lazy_equals_dense(
     assume(A[weights > 0].any())
     signs = labels_of(2 * y - 1, weights)
     shared = {"loss": loss, "penalty": penalty, "seed": seed, "intercept": intercept}
-    method = coordinates(A, y, configuration | own_ratio, weights=weights if weighted else None, **shared)
+    method = problems.coordinates(A, y, configuration | own_ratio, weights=weights if weighted else None, **shared)
     own = configuration | {"alpha": alpha, "l1_ratio": ratio}
-    expected = stable_weights(A, signs, SLOPES[loss], loss=loss, seed=seed, epochs=3, **own)
+    expected = oracles.stable_weights(A, signs, SLOPES[loss], loss=loss, seed=seed, epochs=3, **own)
     assume(expected is not None)
     for x in expected or []:
         method.play()
@@ -87,7 +68,7 @@ def test_lazy_equals_dense(
 
 
 @st.composite
-def count_problems(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
+def count_problems(draw: st.DrawFn) -> problems.Examples:
     """Small counts: with weights at 0 or ±R, R a power of two, many margins are exactly at the kink yz = 1."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     rows, features = draw(st.integers(1, 30)), draw(st.integers(1, 11))
@@ -136,19 +117,19 @@ PLAIN = {"partition": "consecutive", "predict_gradient": "none"}
 )
 @given(
     problem=count_problems(),
-    configuration=CONFIGURATIONS,
+    configuration=problems.CONFIGURATIONS,
     R=st.sampled_from([0.25, 0.5, 1.0]),
     seed=st.integers(0, 2**53 - 1),
 )
 def test_margins_at_the_kink_have_the_subgradient_of_the_dense_recursion(
-    loss: str, problem: tuple[np.ndarray, np.ndarray], configuration: dict[str, Any], R: float, seed: int
+    loss: str, problem: problems.Examples, configuration: Configuration, R: float, seed: int
 ) -> None:
     A, y = problem
     assume(A.any())
     configuration = configuration | {"R": R}
-    expected = stable_weights(A, 2 * y - 1, SLOPES[loss], loss=loss, seed=seed, epochs=3, **configuration)
+    expected = oracles.stable_weights(A, 2 * y - 1, SLOPES[loss], loss=loss, seed=seed, epochs=3, **configuration)
     assume(expected is not None)
-    method = coordinates(A, y, configuration, loss=loss, seed=seed)
+    method = problems.coordinates(A, y, configuration, loss=loss, seed=seed)
     for x in expected or []:
         method.play()
         np.testing.assert_allclose(method.weights()[:, 0], x, rtol=0, atol=1e-9)
@@ -158,12 +139,12 @@ def test_margins_at_the_kink_have_the_subgradient_of_the_dense_recursion(
 def test_a_gradient_that_is_0_but_for_rounding_moves_nothing(predict_gradient: str) -> None:
     """0.1 + 0.2 − 0.3 is 2⁻⁵⁴ in floating point. The intercept, and 0.1 + 0.2 − 0.2, are not 0."""
     A = np.array([[0.1, 0.1], [0.2, 0.2], [-0.3, -0.2]])
-    own = parameters(R=0.5, alpha=0.0, rounds=30, predict_gradient=predict_gradient)
-    method = coordinates(A[:, :1], np.zeros(3), own)
+    own = problems.parameters(R=0.5, alpha=0.0, rounds=30, predict_gradient=predict_gradient)
+    method = problems.coordinates(A[:, :1], np.zeros(3), own)
     method.play()
     np.testing.assert_array_equal(method.weights(), [[0.0]])
     np.testing.assert_array_equal(method.state, np.zeros_like(method.state))
-    method = coordinates(A[:, 1:], np.zeros(3), own)
+    method = problems.coordinates(A[:, 1:], np.zeros(3), own)
     method.play()
     assert method.weights()[0, 0] < 0
 
@@ -172,11 +153,11 @@ def test_a_penalty_that_equals_the_gradients_has_weight_0() -> None:
     """Half its bound predicts the gradient of feature 0 exactly, so that nothing is square: from round 2 on its weight
     is −R, and from round 4 on, where |Z| = 4 = 4α, it is 0."""
     A, y = np.array([[1.0, 0.0], [1.0, 0.0], [2.0, 1.0]]), np.zeros(3)
-    own = parameters(R=0.75, alpha=1.0, rounds=12, predict_gradient="half", sample="uniform")
+    own = problems.parameters(R=0.75, alpha=1.0, rounds=12, predict_gradient="half", sample="uniform")
     played: list[np.ndarray] = []
-    (x,) = cao_rcd(A, 2 * y - 1, SLOPES["hinge"], loss="hinge", seed=255, epochs=1, played=played, **own)
+    (x,) = oracles.cao_rcd(A, 2 * y - 1, SLOPES["hinge"], loss="hinge", seed=255, epochs=1, played=played, **own)
     np.testing.assert_array_equal([x[0] for x in played[:4]], [0.0, -0.75, -0.75, 0.0])
-    method = coordinates(A, y, own, loss="hinge", seed=255)
+    method = problems.coordinates(A, y, own, loss="hinge", seed=255)
     method.play()
     np.testing.assert_allclose(method.weights()[:, 0], x, rtol=0, atol=1e-12)
 
@@ -208,17 +189,19 @@ def test_the_series_of_a_free_segment_is_its_hyperbola(
 
 @pytest.mark.parametrize("penalty", ["l1", "l2"])
 @settings(max_examples=10, deadline=None)
-@given(problem=problems(), configuration=CONFIGURATIONS)
+@given(problem=problems.problems(), configuration=problems.CONFIGURATIONS)
 def test_margins_stay_those_of_the_weights_within_an_epoch(
-    penalty: str, problem: tuple[np.ndarray, np.ndarray], configuration: dict[str, Any]
+    penalty: str, problem: problems.Examples, configuration: Configuration
 ) -> None:
     """What a round sees is made of what the rounds before left: one long epoch is many short ones but for the draws."""
     A, y = problem
     assume(A.any())
     configuration |= {"alpha": 0.119, "rounds": 250}
-    method = coordinates(A, y, configuration, penalty=penalty, seed=1)
+    method = problems.coordinates(A, y, configuration, penalty=penalty, seed=1)
     ratio = float(penalty == "l1")
-    (x,) = cao_rcd(A, 2 * y - 1, SLOPES["logistic"], loss="logistic", seed=1, epochs=1, l1_ratio=ratio, **configuration)
+    (x,) = oracles.cao_rcd(
+        A, 2 * y - 1, SLOPES["logistic"], loss="logistic", seed=1, epochs=1, l1_ratio=ratio, **configuration
+    )
     method.play()
     np.testing.assert_allclose(method.weights()[:, 0], x, rtol=0, atol=1e-9)
 
@@ -226,9 +209,9 @@ def test_margins_stay_those_of_the_weights_within_an_epoch(
 def test_regression_takes_the_label() -> None:
     rng = np.random.default_rng(3)
     A, y = rng.normal(size=(20, 5)), rng.normal(size=20)
-    own = parameters(R=0.7, alpha=0.3, rounds=40, batch=2, predict_gradient="last")
-    method = coordinates(A, y, own, loss="squared", positive=(-1,), seed=4)
-    for x in cao_rcd(A, y, SLOPES["squared"], loss="squared", seed=4, epochs=3, **own):
+    own = problems.parameters(R=0.7, alpha=0.3, rounds=40, batch=2, predict_gradient="last")
+    method = problems.coordinates(A, y, own, loss="squared", positive=(-1,), seed=4)
+    for x in oracles.cao_rcd(A, y, SLOPES["squared"], loss="squared", seed=4, epochs=3, **own):
         method.play()
         np.testing.assert_allclose(method.weights()[:, 0], x, rtol=0, atol=1e-9)
 
@@ -244,22 +227,23 @@ def test_cube_roots(x: float) -> None:
 
 @settings(max_examples=50, deadline=None)
 @given(
-    problem=problems(), x=st.integers(0, 2**32 - 1), R=st.floats(0.01, 10.0), scale=st.sampled_from(["none", "max_abs"])
+    problem=problems.problems(),
+    x=st.integers(0, 2**32 - 1),
+    R=st.floats(0.01, 10.0),
+    scale=st.sampled_from(["none", "max_abs"]),
 )
-def test_gradients_in_the_box_are_within_their_bounds(
-    problem: tuple[np.ndarray, np.ndarray], x: int, R: float, scale: str
-) -> None:
+def test_gradients_in_the_box_are_within_their_bounds(problem: problems.Examples, x: int, R: float, scale: str) -> None:
     A, y = problem
     signs = 2 * y - 1
-    ranges = ranges_of(A, signs, R, scale)
+    ranges = oracles.ranges_of(A, signs, R, scale)
     corner = ranges * np.random.default_rng(x).choice([-1.0, 1.0], A.shape[1])
     for loss in ("logistic", "hinge", "squared_hinge", "squared"):
-        own = parameters(R=R, alpha=0.0, rounds=1, scale=scale)
-        method = coordinates(A, y, own, loss=loss)
+        own = problems.parameters(R=R, alpha=0.0, rounds=1, scale=scale)
+        method = problems.coordinates(A, y, own, loss=loss)
         L = method.draws.sampling.L
         gradient = A.T @ SLOPES[loss](A @ corner, signs)
         assert (np.abs(gradient) <= L * (1 + 1e-12)).all()
-        np.testing.assert_allclose(L, bounds_of(A, signs, loss, ranges), rtol=1e-12)
+        np.testing.assert_allclose(L, oracles.bounds_of(A, signs, loss, ranges), rtol=1e-12)
         np.testing.assert_allclose(method.ranges[:, 0], ranges, rtol=1e-12)
 
 
@@ -277,32 +261,32 @@ def test_equal_bounds_make_equal_chances() -> None:
 
 
 def test_chances_are_those_of_corollary_5() -> None:
-    X, y = random_problem(50, 30)
+    X, y = problems.random_problem(50, 30)
     A = X.toarray().astype(float)
     for batch, scale in ((1, "none"), (4, "none"), (1, "max_abs"), (4, "max_abs")):
-        own = parameters(R=0.3, alpha=0.0, rounds=1, batch=batch, scale=scale)
-        R = ranges_of(A, y, 0.3, scale)
-        for partition, order in (("consecutive", np.arange(30)), ("random", permutation_of(30, 0))):
+        own = problems.parameters(R=0.3, alpha=0.0, rounds=1, batch=batch, scale=scale)
+        R = oracles.ranges_of(A, y, 0.3, scale)
+        for partition, order in (("consecutive", np.arange(30)), ("random", oracles.permutation_of(30, 0))):
             own |= {"partition": partition}
-            sampling = coordinates(X, y == 1, own, loss="hinge").draws.sampling
-            _, p = chances_of(bounds_of(A, y, "hinge", R), R, batch, "lipschitz", order)
+            sampling = problems.coordinates(X, y == 1, own, loss="hinge").draws.sampling
+            _, p = oracles.chances_of(oracles.bounds_of(A, y, "hinge", R), R, batch, "lipschitz", order)
             np.testing.assert_allclose(sampling.chances, p, rtol=1e-12)
             np.testing.assert_array_equal(sampling.order, order)
 
 
 @given(st.integers(1, 300), st.integers(0, 2**53 - 1))
 def test_a_random_partition_has_every_feature_once(n: int, seed: int) -> None:
-    order = permutation_of(n, seed)
+    order = oracles.permutation_of(n, seed)
     np.testing.assert_array_equal(np.sort(order), np.arange(n))
-    assert n < 30 or (order != permutation_of(n, seed + 1)).any()
+    assert n < 30 or (order != oracles.permutation_of(n, seed + 1)).any()
 
 
 def test_features_in_no_example_are_never_drawn() -> None:
-    X, y = random_problem(40, 10)
+    X, y = problems.random_problem(40, 10)
     X = sp.csr_matrix(X.toarray() * (np.arange(10) % 2))
     for sample in ("uniform", "lipschitz"):
-        own = parameters(R=0.3, alpha=0.0, rounds=500, predict_gradient="half", sample=sample)
-        method = coordinates(X, y, own, loss="hinge")
+        own = problems.parameters(R=0.3, alpha=0.0, rounds=500, predict_gradient="half", sample=sample)
+        method = problems.coordinates(X, y, own, loss="hinge")
         method.play()
         assert (method.weights()[::2] == 0).all()
         assert (method.weights()[1::2] != 0).any()
@@ -310,7 +294,7 @@ def test_features_in_no_example_are_never_drawn() -> None:
 
 def test_a_pass_is_worth_of_rounds() -> None:
     """By default an epoch is expected to read as many nonzeros as there are."""
-    X, y = random_problem(200, 50)
+    X, y = problems.random_problem(200, 50)
     nonzeros = np.diff(X.tocsc().indptr)
     for sample, batch, partition in (
         ("uniform", 1, "consecutive"),
@@ -318,8 +302,8 @@ def test_a_pass_is_worth_of_rounds() -> None:
         ("lipschitz", 7, "consecutive"),
         ("lipschitz", 7, "random"),
     ):
-        own = parameters(R=0.5, alpha=0.3, batch=batch, partition=partition, sample=sample)
-        method = coordinates(X, y, own, loss="hinge", seed=2)
+        own = problems.parameters(R=0.5, alpha=0.3, batch=batch, partition=partition, sample=sample)
+        method = problems.coordinates(X, y, own, loss="hinge", seed=2)
         sampling = method.draws.sampling
         each = (sampling.chances * np.add.reduceat(nonzeros[sampling.order], np.arange(0, 50, batch))).sum()
         assert abs(method.draws.rounds * each - X.nnz) <= each
@@ -329,16 +313,16 @@ def test_a_pass_is_worth_of_rounds() -> None:
 @pytest.mark.parametrize("loss", ["logistic", "squared_hinge"])
 @pytest.mark.parametrize("predict_gradient", ["none", "half", "last"])
 @settings(max_examples=20, deadline=None)
-@given(problem=problems(), seed=st.integers(0, 2**32 - 1), batch=st.sampled_from([1, 3]))
+@given(problem=problems.problems(), seed=st.integers(0, 2**32 - 1), batch=st.sampled_from([1, 3]))
 def test_units_of_features_do_not_matter_with_max_abs(
-    loss: str, predict_gradient: str, problem: tuple[np.ndarray, np.ndarray], seed: int, batch: int
+    loss: str, predict_gradient: str, problem: problems.Examples, seed: int, batch: int
 ) -> None:
     """Features multiplied by powers of two have the same margins, and weights divided by these powers, bit for bit."""
     A, y = problem
     powers = 2.0 ** np.random.default_rng(seed).integers(-8, 9, A.shape[1])
     own = {"batch": batch, "predict_gradient": predict_gradient, "sample": "uniform" if batch > 1 else "lipschitz"}
-    configuration = parameters(alpha=0.0, R=0.31, rounds=40, scale="max_abs", **own)
-    plain, scaled = (coordinates(matrix, y, configuration, loss=loss, seed=seed) for matrix in (A, A * powers))
+    configuration = problems.parameters(alpha=0.0, R=0.31, rounds=40, scale="max_abs", **own)
+    plain, scaled = (problems.coordinates(matrix, y, configuration, loss=loss, seed=seed) for matrix in (A, A * powers))
     for _ in range(2):
         for method in (plain, scaled):
             method.play()
@@ -349,8 +333,8 @@ def test_units_of_features_do_not_matter_with_max_abs(
 def test_ranges_are_those_of_the_examples_to_learn_from() -> None:
     """A row of weight 0 has no part in the largest value, and no weight leaves its range."""
     A = np.array([[3.0, 0.0, 0.5], [-4.0, 1.0, 0.0], [100.0, 100.0, 100.0]])
-    own = parameters(R=2.0, alpha=0.0, rounds=200, scale="max_abs")
-    method = coordinates(A, np.array([0, 1, 1]), own, weights=np.array([1.0, 2.0, 0.0]))
+    own = problems.parameters(R=2.0, alpha=0.0, rounds=200, scale="max_abs")
+    method = problems.coordinates(A, np.array([0, 1, 1]), own, weights=np.array([1.0, 2.0, 0.0]))
     method.play()
     ranges = np.array([0.5, 2.0, 4.0])
     np.testing.assert_array_equal(method.ranges[:, 0], ranges)
@@ -358,7 +342,7 @@ def test_ranges_are_those_of_the_examples_to_learn_from() -> None:
 
 
 def test_a_box_is_l1_with_alpha_0() -> None:
-    X, y = random_problem(40, 12)
+    X, y = problems.random_problem(40, 12)
     grid = {"R": [0.1, 0.7], "rounds": 60, "predict_gradient": "last", "scale": ["none", "max_abs"]}
     shared = {"algorithm": "cao-rcd", "epochs": 3, "n_classes": 3, "fit_intercept": True}
     box = fit_epochs(X, y, penalty="box", grid=grid, **shared)
@@ -391,7 +375,7 @@ def name_of(way: dict[str, str]) -> str:
     return "-".join(way.values())
 
 
-@pytest.mark.parametrize("way", WAYS, ids=name_of)
+@pytest.mark.parametrize("way", problems.WAYS, ids=name_of)
 @pytest.mark.parametrize("loss", ["logistic", "hinge", "squared_hinge"])
 @settings(max_examples=8, deadline=None)
 @given(data=st.data(), stream=streams() | streams(weighted=True), seed=st.integers(0, 2**63 - 1))
@@ -416,7 +400,9 @@ def test_caos_erm_equals_dense(way: dict[str, str], loss: str, data: st.DataObje
         own, inside = entry | {"alpha": alpha}, [1.0]
         uneven = 2.0**-50 * np.random.default_rng(0).standard_normal((4, *full.shape))
         expected, *shaken = (
-            caos_erm(X, signs, SLOPES[loss], epochs=epochs, seed=seed, penalty=penalty, inside=inside, **own)[-1]
+            oracles.caos_erm(X, signs, SLOPES[loss], epochs=epochs, seed=seed, penalty=penalty, inside=inside, **own)[
+                -1
+            ]
             for X in (full, full * (1.0 + 2.0**-50), *full * (1.0 + uneven))
         )
         # Where slopes are those of the pass but for rounding, Δ is rounding, and so is the weight R·Z/Δ; where
@@ -430,30 +416,30 @@ def test_caos_erm_equals_dense(way: dict[str, str], loss: str, data: st.DataObje
 @pytest.mark.parametrize("sample", ["lipschitz", "uniform"])
 @pytest.mark.parametrize("batch", [1, 3])
 def test_previous_is_the_algorithm_as_printed(batch: int, sample: str) -> None:
-    X, y = sorted_problem(rows=60, features=12)
+    X, y = problems.sorted_problem(rows=60, features=12)
     shared = {"R": 0.4, "alpha": 2.0, "batch": batch, "sample": sample}
-    fit = fit_epochs(X, y, grid=[shared | PREVIOUS], epochs=3, seed=9)
-    played, *_ = algorithm_4(X.toarray(), 2.0 * y - 1, SLOPES["logistic"], k=3, seed=9, **shared)
+    fit = fit_epochs(X, y, grid=[shared | problems.PREVIOUS], epochs=3, seed=9)
+    played, *_ = oracles.algorithm_4(X.toarray(), 2.0 * y - 1, SLOPES["logistic"], k=3, seed=9, **shared)
     np.testing.assert_allclose(fit.weights[:, 0], played[-1], **TOLERANCE)
-    after_one = fit_epochs(X, y, grid=[shared | PREVIOUS], epochs=1, seed=9)
+    after_one = fit_epochs(X, y, grid=[shared | problems.PREVIOUS], epochs=1, seed=9)
     np.testing.assert_allclose(after_one.weights[:, 0], played[(len(played) - 1) // 3], **TOLERANCE)
     other = fit_epochs(X, y, grid=[shared], epochs=3, seed=9)
     assert np.abs(other.weights[:, 0] - played[-1]).max() > 1e-3
 
 
 def test_regression() -> None:
-    X, _ = sorted_problem(classes=3)
+    X, _ = problems.sorted_problem(classes=3)
     targets = np.random.default_rng(3).normal(0, 2, X.shape[0])
     numbers = fit_epochs(X, targets, loss="squared", grid=[{"alpha": 2.0}], epochs=2, seed=1, n_classes=None)
-    expected = caos_erm(X.toarray(), targets, SLOPES["squared"], R=1.0, alpha=2.0, epochs=2, seed=1)
+    expected = oracles.caos_erm(X.toarray(), targets, SLOPES["squared"], R=1.0, alpha=2.0, epochs=2, seed=1)
     np.testing.assert_allclose(numbers.weights[:, 0], expected[-1], **TOLERANCE)
 
 
-@pytest.mark.parametrize("way", [{"estimate": "sampled"}, {"estimate": "corrected"}, PREVIOUS], ids=str)
+@pytest.mark.parametrize("way", [{"estimate": "sampled"}, {"estimate": "corrected"}, problems.PREVIOUS], ids=str)
 @settings(max_examples=8, deadline=None)
 @given(cuts=st.lists(st.integers(1, 299), max_size=6), batch=st.integers(1, 3))
 def test_any_cut_of_the_rounds(way: dict[str, Any], cuts: list[int], batch: int) -> None:
-    X, y = sorted_problem()
+    X, y = problems.sorted_problem()
     grid = [{"alpha": 1.0, "R": 0.4, "batch": batch, **way}]
     configured = EpochProblem.of("caos-erm", "hinge", "l1", grid, 2, X.shape[1])
     passes = LocalPasses.of(X, y.astype(np.float64))
@@ -485,7 +471,7 @@ def test_draws_follow_the_sums_and_never_what_weighs_nothing() -> None:
     weights = np.array([0.0, 3.0, 0.0, 0.0, 1.0, 4.0, 0.0, 0.0])
     cumulative = np.cumsum(weights)
     drawn = draw(cumulative, 7, 3, 2, 0, 10_000)
-    shares = [uniform(7, 3, 2, t) for t in range(200)]
+    shares = [oracles.uniform(7, 3, 2, t) for t in range(200)]
     assert drawn[:200].tolist() == np.searchsorted(cumulative / 8, shares, side="right").tolist()
     counts = np.bincount(drawn, minlength=8)
     assert (counts[weights == 0] == 0).all()
@@ -500,7 +486,7 @@ def test_draws_follow_the_sums_and_never_what_weighs_nothing() -> None:
 @pytest.mark.parametrize("placement", ["serial", "dealt"])
 def test_estimates_are_unbiased(placement: str, sample: str) -> None:
     """Over all that a round can draw, in parts too, the mean of ĝ is the gradient of the whole."""
-    X, y = sorted_problem(rows=50)
+    X, y = problems.sorted_problem(rows=50)
     passes = LocalPasses.of(X, y.astype(np.float64))
     blocks = Blocks.of(row_sizes(SpanRows(passes.source), 0, 50), {"batch": 4, "sample": sample})
     x = np.random.default_rng(1).normal(0, 0.1, (X.shape[1], 1))

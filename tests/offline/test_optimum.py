@@ -20,18 +20,8 @@ from sparseoco.offline.options import OptimumOptions
 from sparseoco.offline.passes import LocalPasses, Span
 from sparseoco.offline.quasi_newton import QuasiNewton
 from sparseoco.training.learner import Learner
-from tests.offline.problems import (
-    PENALTIES,
-    SMOOTH,
-    WAYS,
-    coordinates,
-    minimum,
-    objective,
-    parameters,
-    problem,
-    random_problem,
-    sorted_problem,
-)
+from tests.offline import problems
+from tests.oracles.losses import VALUES
 from tests.support.errors import raises_code
 
 
@@ -42,8 +32,8 @@ def problem_of(loss: str, alpha: float, penalty: str = "l1", rho: float = 0.5, b
 
 
 @given(
-    loss=st.sampled_from([*SMOOTH, "hinge"]),
-    penalty=st.sampled_from(PENALTIES),
+    loss=st.sampled_from([*problems.SMOOTH, "hinge"]),
+    penalty=st.sampled_from(problems.PENALTIES),
     alpha=st.sampled_from([0.03, 1.0, 8.0]),
     box=st.sampled_from([None, None, 0.2]),
     size=st.tuples(st.integers(1, 12), st.integers(1, 6)),
@@ -60,7 +50,7 @@ def test_no_point_is_below_the_dual(
     seed: int,
     passes: int,
 ) -> None:
-    X, y = problem(loss, *size, seed)
+    X, y = problems.problem(loss, *size, seed)
     labels = y if loss == "squared" else (y > 0).astype(np.float64)
     solver = QuasiNewton(LocalPasses.of(X, labels), problem_of(loss, alpha, *penalty, box), tol=1e-9, max_passes=passes)
     (column,) = solver.columns
@@ -68,30 +58,35 @@ def test_no_point_is_below_the_dual(
     while solver.active:
         solver.step()
         history.append((column.objective, -column.dual))
-    reached = objective(loss, X, y, alpha, penalty[1], column.best)
+    reached = problems.objective(loss, X, y, alpha, penalty[1], column.best)
     assert np.abs(column.best).max() <= (box or np.inf)
     assert column.objective == pytest.approx(reached, rel=1e-12, abs=1e-12)
     assert (np.diff(history, axis=0) <= 0).all()
     rounding = 1e-11 * max(1.0, column.at_zero)
     assert column.dual <= reached + rounding
-    least = minimum(X, y, np.full(X.shape[1], alpha), box, loss=loss, rho=penalty[1])
+    least = problems.minimum(X, y, np.full(X.shape[1], alpha), box, loss=loss, rho=penalty[1])
     assert column.dual <= least + rounding
 
 
-EXTENDED = [("logistic", penalty) for penalty, _ in PENALTIES] + [("squared_hinge", "l1"), ("squared", "l1")]
+EXTENDED = [("logistic", penalty) for penalty, _ in problems.PENALTIES] + [("squared_hinge", "l1"), ("squared", "l1")]
 
 
 @pytest.mark.parametrize(
     ("loss", "penalty", "box", "extended"),
     [
-        *((loss, penalty, box, False) for loss in SMOOTH for penalty, _ in PENALTIES for box in (None, 0.15)),
+        *(
+            (loss, penalty, box, False)
+            for loss in problems.SMOOTH
+            for penalty, _ in problems.PENALTIES
+            for box in (None, 0.15)
+        ),
         *((loss, penalty, None, True) for loss, penalty in EXTENDED),
     ],
 )
 def test_the_optimality_conditions_hold(loss: str, penalty: str, box: float | None, extended: bool) -> None:
     """`extended`: with weights of rows and an intercept, whose condition is that the slopes add up to 0."""
-    rho = dict(PENALTIES)[penalty]
-    X, y = problem(loss, 120, 24, 3)
+    rho = dict(problems.PENALTIES)[penalty]
+    X, y = problems.problem(loss, 120, 24, 3)
     alpha = 60.0 if loss == "squared" else 2.0
     weights = np.random.default_rng(4).choice([0.0, 0.5, 1.0, 3.0] if extended else [1.0], 120)
     own = {"sample_weight": weights if extended else None, "fit_intercept": extended, "tol": 1e-11}
@@ -114,7 +109,7 @@ def test_the_optimality_conditions_hold(loss: str, penalty: str, box: float | No
 
 
 def test_the_requested_gap_is_reached_and_reported() -> None:
-    X, y = problem("logistic", 300, 60, 1)
+    X, y = problems.problem("logistic", 300, 60, 1)
     at_zero = 300 * np.log(2)
     gaps = [offline_optimum(X, y, alpha=1.0, tol=tol) for tol in (1e-2, 1e-6, 1e-10)]
     for found, tol in zip(gaps, (1e-2, 1e-6, 1e-10), strict=True):
@@ -124,7 +119,7 @@ def test_the_requested_gap_is_reached_and_reported() -> None:
 
 
 def test_too_few_passes_raise_a_warning() -> None:
-    X, y = problem("logistic", 300, 60, 1)
+    X, y = problems.problem("logistic", 300, 60, 1)
     with pytest.warns(UserWarning, match="did not reach tol=1e-06 for alpha=1"):
         found = offline_optimum(X, y, alpha=[100.0, 1.0], max_passes=3)
     assert found.converged.tolist() == [True, False]
@@ -134,10 +129,10 @@ def test_too_few_passes_raise_a_warning() -> None:
 @pytest.mark.formulas
 @pytest.mark.parametrize("penalty", ["l1", "l2"])
 def test_the_hinge_is_certified_by_its_own_gap(penalty: str) -> None:
-    X, y = problem("hinge", 60, 12, 5)
+    X, y = problems.problem("hinge", 60, 12, 5)
     found = offline_optimum(X, y, loss="hinge", alpha=1.0, penalty=penalty, tol=3e-3)
     assert found.objective == pytest.approx(
-        objective("hinge", X, y, 1.0, 1.0 if penalty == "l1" else 0.0, found.weights), rel=1e-12
+        problems.objective("hinge", X, y, 1.0, 1.0 if penalty == "l1" else 0.0, found.weights), rel=1e-12
     )
     assert found.gap <= 3e-3 * 60
 
@@ -157,7 +152,7 @@ def test_nothing_to_learn_is_zero() -> None:
 # Newton steps on rows at hand: second derivatives, the same minima as by passes alone, and what is degenerate.
 
 
-@pytest.mark.parametrize("loss", SMOOTH)
+@pytest.mark.parametrize("loss", problems.SMOOTH)
 @pytest.mark.parametrize("y", [-1.0, 1.0])
 def test_a_curvature_is_the_slopes_own_slope(loss: str, y: float) -> None:
     own: Any = LOSSES[loss]
@@ -181,11 +176,11 @@ def both(X: Any, labels: np.ndarray, words: OptimumProblem, tol: float) -> tuple
     return found
 
 
-@pytest.mark.parametrize("loss", [*SMOOTH, "hinge"])
-@pytest.mark.parametrize(("penalty", "rho"), PENALTIES)
+@pytest.mark.parametrize("loss", [*problems.SMOOTH, "hinge"])
+@pytest.mark.parametrize(("penalty", "rho"), problems.PENALTIES)
 @pytest.mark.parametrize("box", [None, 0.15])
 def test_both_methods_find_the_same_minimum(loss: str, penalty: str, rho: float, box: float | None) -> None:
-    X, y = problem(loss, 50, 12, 4)
+    X, y = problems.problem(loss, 50, 12, 4)
     numbers = loss == "squared"
     words = problem_of(loss, 20.0 if numbers else 1.5, penalty, rho, box)
     tol = 5e-3 if loss == "hinge" else 1e-9
@@ -199,7 +194,7 @@ def test_both_methods_find_the_same_minimum(loss: str, penalty: str, rho: float,
 
 @pytest.mark.parametrize("loss", ["logistic", "squared_hinge"])
 def test_separable_rows_and_hardly_a_penalty(loss: str) -> None:
-    X, y = problem(loss, 30, 90, 2)
+    X, y = problems.problem(loss, 30, 90, 2)
     found = offline_optimum(X, y, loss=loss, alpha=1e-7, tol=1e-6)
     assert found.converged
     assert np.isfinite(found.weights).all()
@@ -207,7 +202,7 @@ def test_separable_rows_and_hardly_a_penalty(loss: str) -> None:
 
 
 def test_columns_that_are_empty_and_columns_that_are_alike() -> None:
-    X, y = problem("logistic", 100, 15, 6)
+    X, y = problems.problem("logistic", 100, 15, 6)
     alone = offline_optimum(X, y, alpha=1.0, tol=1e-10)
     thrice = sp.hstack([X, X, sp.csr_matrix((100, 2)), X]).tocsr()
     found = offline_optimum(thrice, y, alpha=1.0, tol=1e-10)
@@ -217,7 +212,7 @@ def test_columns_that_are_empty_and_columns_that_are_alike() -> None:
 
 
 def test_one_class_only() -> None:
-    X, _ = problem("logistic", 50, 8, 0)
+    X, _ = problems.problem("logistic", 50, 8, 0)
     found = offline_optimum(X, np.ones(50), alpha=0.5, tol=1e-8)
     assert found.converged
     assert found.objective < 50 * np.log(2)
@@ -225,7 +220,7 @@ def test_one_class_only() -> None:
 
 
 def test_no_penalty_needs_a_box() -> None:
-    X, y = problem("logistic", 40, 60, 3)
+    X, y = problems.problem("logistic", 40, 60, 3)
     found = offline_optimum(X, y, alpha=0.0, box=0.3, tol=1e-8)
     assert found.converged
     assert (np.abs(found.weights) <= 0.3).all()
@@ -233,7 +228,7 @@ def test_no_penalty_needs_a_box() -> None:
 
 
 def test_a_column_has_the_bits_it_has_alone() -> None:
-    X, y = problem("logistic", 80, 30, 9)
+    X, y = problems.problem("logistic", 80, 30, 9)
     together = offline_optimum(X, y, alpha=[3.0, 0.3], tol=1e-8)
     for i, alpha in enumerate((3.0, 0.3)):
         alone = offline_optimum(X, y, alpha=alpha, tol=1e-8)
@@ -242,7 +237,7 @@ def test_a_column_has_the_bits_it_has_alone() -> None:
 
 @pytest.mark.parametrize("scale", [1.0, 300.0, 0.5])
 def test_rows_of_a_span_by_columns_are_those_of_its_passes(scale: float) -> None:
-    X, y = problem("logistic", 70, 12, 8)
+    X, y = problems.problem("logistic", 70, 12, 8)
     labels, span = (y > 0).astype(np.float64), Span(seed=3, range_rows=1, stop=50)
     words = problem_of("logistic", 0.5)
     rows = span.rows(70, 0, 50)
@@ -270,15 +265,9 @@ def test_no_other_point_is_lower(loss: str) -> None:
     y = y * 2.0 - 1.0
     arguments = {"loss": loss, "alpha": 0.8, "sample_weight": weights, "fit_intercept": True}
     found = offline_optimum(X, y, tol=1e-4 if loss == "hinge" else 1e-9, **arguments)
-    values = {
-        "logistic": lambda z: np.logaddexp(0, -y * z),
-        "squared_hinge": lambda z: np.maximum(0, 1 - y * z) ** 2,
-        "hinge": lambda z: np.maximum(0, 1 - y * z),
-        "squared": lambda z: (z - y) ** 2 / 2,
-    }[loss]
 
     def objective(w: np.ndarray, b: float) -> float:
-        return float(weights @ values(X @ w + b) + 0.8 * np.abs(w).sum())
+        return float(weights @ VALUES[loss](X @ w + b, y) + 0.8 * np.abs(w).sum())
 
     assert found.objective == pytest.approx(objective(found.weights, found.intercept), rel=1e-9)
     assert found.converged
@@ -344,10 +333,15 @@ def test_the_objective_falls_to_the_optimum(
 ) -> None:
     """`extended`: with an intercept, and for caos-erm weights of rows."""
     if name == "cao-rcd":
-        (X, labels), alpha, R, epochs = random_problem(200, 40), 8.0, 2.0, 30
+        (X, labels), alpha, R, epochs = problems.random_problem(200, 40), 8.0, 2.0, 30
         y, way = (labels > 0).astype(np.int64), {"rounds": 2000} | way
     else:
-        (X, y), alpha, R, epochs = sorted_problem(*(100, 12) if extended else (400, 25)), 3.0, 1.5 + extended, 25
+        (X, y), alpha, R, epochs = (
+            problems.sorted_problem(*(100, 12) if extended else (400, 25)),
+            3.0,
+            1.5 + extended,
+            25,
+        )
     chosen = [0.0, 1.0, 2.0] if extended and name == "caos-erm" else [1.0]
     weights, rho = np.random.default_rng(5).choice(chosen, len(y)), RATIOS[penalty]
     own: dict[str, Any] = {"penalty": penalty, "sample_weight": weights, "fit_intercept": extended}
@@ -376,12 +370,12 @@ def bits_of(*arrays: np.ndarray) -> bytes:
 @pytest.mark.parametrize("loss", ["logistic", "squared_hinge"])
 @pytest.mark.parametrize(
     ("name", "shared"),
-    [*(("caos-erm", way | {"parts": 3}) for way in WAYS), ("cao-rcd", {"rounds": 200}), ("cao-rcd", LAST)],
+    [*(("caos-erm", way | {"parts": 3}) for way in problems.WAYS), ("cao-rcd", {"rounds": 200}), ("cao-rcd", LAST)],
     ids=str,
 )
 def test_columns_share_draws_and_nothing_else(name: str, shared: dict[str, Any], loss: str) -> None:
     """Classes, α, R and batches side by side, in any company, diverging or not: the bits of each alone."""
-    X, y = random_problem(120, 30)
+    X, y = problems.random_problem(120, 30)
     radii = (0.1, 0.7) if name == "cao-rcd" else (0.1, 1e9)
     grid = [{"alpha": a, "R": R, "batch": batch, **shared} for a in (0.0, 2.0) for R in radii for batch in (1, 3)]
     own: dict[str, Any] = {"algorithm": name, "loss": loss, "epochs": 2, "seed": 4}
@@ -399,10 +393,10 @@ def test_columns_share_draws_and_nothing_else(name: str, shared: dict[str, Any],
 
 
 def test_a_run_resumes_from_its_state() -> None:
-    X, y = random_problem(80, 20)
-    own = [parameters(R=0.5, alpha=a, rounds=70, batch=2, predict_gradient="last") for a in (0.1, 1.0)]
+    X, y = problems.random_problem(80, 20)
+    own = [problems.parameters(R=0.5, alpha=a, rounds=70, batch=2, predict_gradient="last") for a in (0.1, 1.0)]
 
-    whole, first, second = (coordinates(X, y, *own, positive=(0, 1, 2), seed=7) for _ in range(3))
+    whole, first, second = (problems.coordinates(X, y, *own, positive=(0, 1, 2), seed=7) for _ in range(3))
     for _ in range(4):
         whole.play()
     first.play()
@@ -416,10 +410,13 @@ def test_a_run_resumes_from_its_state() -> None:
 
 
 def test_examples_that_are_not_kept_are_not_there() -> None:
-    X, y = random_problem(90, 25)
+    X, y = problems.random_problem(90, 25)
     kept = np.random.default_rng(1).random(90) < 0.6
-    own = parameters(R=0.5, alpha=0.3, rounds=300, predict_gradient="half")
-    masked, without = coordinates(X, y, own, seed=2, weights=kept), coordinates(X[kept], y[kept], own, seed=2)
+    own = problems.parameters(R=0.5, alpha=0.3, rounds=300, predict_gradient="half")
+    masked, without = (
+        problems.coordinates(X, y, own, seed=2, weights=kept),
+        problems.coordinates(X[kept], y[kept], own, seed=2),
+    )
     for method in (masked, without):
         method.play()
     np.testing.assert_array_equal(masked.weights(), without.weights())
@@ -430,7 +427,7 @@ def test_examples_that_are_not_kept_are_not_there() -> None:
 @pytest.mark.parametrize("loss", ["logistic", "squared_hinge"])
 def test_a_row_of_weight_2_is_two_rows(loss: str) -> None:
     """Rows of weight 0 are not there. Draws of cao-rcd are of sums over rows: its iterates are the same, too."""
-    X, labels = random_problem(90, 25)
+    X, labels = problems.random_problem(90, 25)
     y, weights = (labels > 0).astype(np.int64), np.random.default_rng(1).choice([0, 1, 2], 90)
     there, rows = weights > 0, np.repeat(np.arange(90), weights)
     grid = {"R": 0.7, "alpha": 0.3, "rounds": 300}
@@ -451,7 +448,7 @@ def test_nothing_to_draw_leaves_nothing(name: str) -> None:
     assert not fit.weights.any()
     np.testing.assert_allclose(fit.objective[:, 0], 4 * np.log(2))
     # An example without features is there but never drawn: its loss alone is added.
-    X, y = random_problem(40, 12)
+    X, y = problems.random_problem(40, 12)
     padded = sp.vstack([X, sp.csr_matrix((5, 12))], format="csr")
     data = ((X, y > 0), (padded, np.append(y, [0] * 5) > 0))
     plain, more = (fit_epochs(*own, algorithm=name, grid=[{"rounds": 40}]) for own in data)
@@ -482,7 +479,7 @@ REFUSED: list[tuple[str, str, dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("code", "value", "arguments"), REFUSED, ids=str)
 def test_what_has_no_meaning_is_refused(code: str, value: str, arguments: dict[str, Any]) -> None:
-    X, y = random_problem(20, 5)
+    X, y = problems.random_problem(20, 5)
     with raises_code(code, value):
         fit_epochs(X, y, **{"n_classes": 3} | arguments)
 
@@ -491,7 +488,7 @@ def test_streams_are_of_other_learners() -> None:
     with raises_code("not-online", "caos-erm"):
         Learner("caos-erm", n_features=3)
     with raises_code("not-online", "caos-erm"):
-        SparseOnlineClassifier("caos-erm").fit(*random_problem(20, 5))
+        SparseOnlineClassifier("caos-erm").fit(*problems.random_problem(20, 5))
 
 
 @pytest.mark.parametrize("penalty", ["l1", "l2"])
@@ -499,8 +496,8 @@ def test_streams_are_of_other_learners() -> None:
 def test_the_memory_estimate_is_that_of_the_arrays(rounds: Any, penalty: str) -> None:
     n_rows, n_features = 60, 40
     X = sp.random(n_rows, n_features, 0.2, "csr", random_state=3)
-    configurations = [parameters(rounds=rounds, predict_gradient="last")] * 2
-    method = coordinates(X, np.arange(n_rows) % 2, *configurations, penalty=penalty)
+    configurations = [problems.parameters(rounds=rounds, predict_gradient="last")] * 2
+    method = problems.coordinates(X, np.arange(n_rows) % 2, *configurations, penalty=penalty)
     held = (*method._work, method.weights())
     estimate = bytes_needed(n_rows, n_features, 2, rounds, penalty)
     assert 0.9 * estimate <= sum(array.nbytes for array in held) <= estimate
@@ -560,22 +557,22 @@ PEERS = [
 def test_the_optimum_is_that_of_scikit_learn(
     loss: str, penalty: str, rho: float, alpha: float, data: Any, peer: Any
 ) -> None:
-    X, y = data(loss) if callable(data) else problem(loss, *data)
+    X, y = data(loss) if callable(data) else problems.problem(loss, *data)
     ratio, tol = {"l1_ratio": rho} if penalty == "elastic_net" else {}, 2e-3 if loss == "hinge" else 1e-8
     found = offline_optimum(X, y, loss=loss, alpha=alpha, penalty=penalty, tol=tol, **ratio)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # words for a penalty that differ between versions; and few iterations
         theirs = peer.fit(X.astype(np.float64), y).coef_
-    ours, least = (objective(loss, X, y, alpha, rho, w) for w in (found.weights, theirs.ravel()))
+    ours, least = (problems.objective(loss, X, y, alpha, rho, w) for w in (found.weights, theirs.ravel()))
     assert found.objective == pytest.approx(ours, rel=1e-12)
     assert found.dual <= least
     assert ours <= least * (1 + 1e-9) + found.gap
-    assert found.gap <= tol * objective(loss, X, y, alpha, rho, np.zeros(X.shape[1]))
+    assert found.gap <= tol * problems.objective(loss, X, y, alpha, rho, np.zeros(X.shape[1]))
     assert abs(ours - least) <= (1e-6 * least if loss != "hinge" else found.gap)
 
 
 def test_classes_are_one_against_the_rest() -> None:
-    X, _ = problem("logistic", 200, 30, 1)
+    X, _ = problems.problem("logistic", 200, 30, 1)
     labels = np.random.default_rng(1).integers(0, 3, 200)
     found = offline_optimum(X, labels, alpha=[0.5, 4.0], n_classes=3)
     assert found.weights.shape == (2, 30, 3)
@@ -586,7 +583,7 @@ def test_classes_are_one_against_the_rest() -> None:
 
 
 def test_light_penalties_take_few_passes() -> None:
-    X, y = problem("logistic", 60, 300, 1)
+    X, y = problems.problem("logistic", 60, 300, 1)
     for alpha in (1e-1, 1e-3):
         found = offline_optimum(X, y, alpha=alpha, tol=1e-6)
         assert found.converged

@@ -267,7 +267,6 @@ def test_regret_on_weighted_counts_is_that_on_their_values(
     """A search of two weightings; the first configuration of the second."""
     monkeypatch.setattr(cluster_regret, "NEWTON_NONZEROS", nonzeros)
     features = FeatureOptions(tf=("count", "log"), idf=(True,), norm=("l2",))
-    (tmp_path / "values").mkdir()
     values = with_values(store, tmp_path / "values", features.weightings[1])
     weighted = write_search(tmp_path / "weighted", store, features=features, **GRID)
     plain = write_search(tmp_path / "plain", values, **GRID)

@@ -11,19 +11,7 @@ from scipy.stats import linregress
 
 from sparseoco.offline.bounds import NoBound, regret_bound
 from sparseoco.offline.passes import LocalPasses, PassRequest
-from sparseoco.offline.regret.bounds import (
-    Comparator,
-    FirstEpoch,
-    LinearSum,
-    Mark,
-    find_comparator,
-    measurable,
-    measure,
-    measure_bounds,
-    sample_size,
-    sampled_rounds,
-    spread_marks,
-)
+from sparseoco.offline.regret import bounds
 from sparseoco.offline.regret.run import comparator_problem, find_optimum, weight_factors
 from sparseoco.offline.regret.tables import fit_slope
 from sparseoco.training.learner import Learner
@@ -46,8 +34,8 @@ def data(classes: int = 2) -> tuple[np.ndarray, np.ndarray]:
     return rng.normal(0, 1, (ROWS, FEATURES)) * (rng.random((ROWS, FEATURES)) < 0.3), rng.integers(0, classes, ROWS)
 
 
-def first_epoch(X: np.ndarray, y: np.ndarray) -> FirstEpoch:
-    return FirstEpoch(MatrixRows(sp.csr_matrix(X), y), Order())
+def first_epoch(X: np.ndarray, y: np.ndarray) -> bounds.FirstEpoch:
+    return bounds.FirstEpoch(MatrixRows(sp.csr_matrix(X), y), Order())
 
 
 def iterates(name: str, y: np.ndarray, loss: str, **parameters: Any) -> np.ndarray:
@@ -73,10 +61,12 @@ def dense_thresholds(
 # Curves against dense recursions, sums by brute force, slopes of known powers.
 
 
-def curve(name: str, samples: list[int], loss: str = "logistic", classes: int = 2, **parameters: Any) -> list[Mark]:
+def curve(
+    name: str, samples: list[int], loss: str = "logistic", classes: int = 2, **parameters: Any
+) -> list[bounds.Mark]:
     X, y = data(classes)
     learner = Learner(name, loss=loss, grid=[parameters], n_features=FEATURES, n_classes=classes, objective=True)
-    return list(measure(learner, first_epoch(X, y), MARKS, samples))
+    return list(bounds.measure(learner, first_epoch(X, y), MARKS, samples))
 
 
 def losses(w: np.ndarray, y: np.ndarray, loss: str) -> np.ndarray:
@@ -132,7 +122,9 @@ def test_sums_equal_those_of_the_dense_recursion(
     if name.startswith("sgft"):
         return
     scheduled = "schedule" in parameters
-    for mark, true in zip(curve(name, sampled_rounds(MARKS, 30), loss, classes, **parameters), exact, strict=True):
+    for mark, true in zip(
+        curve(name, bounds.sampled_rounds(MARKS, 30), loss, classes, **parameters), exact, strict=True
+    ):
         off = abs(mark.penalty - true.penalty)
         assert mark.exact == (name == "cl-fobos")  # whose penalty is summed in every round
         assert mark.loss == true.loss
@@ -142,7 +134,7 @@ def test_sums_equal_those_of_the_dense_recursion(
 
 def test_a_learner_that_diverges_has_no_marks_from_there_on() -> None:
     learner = Learner("fobos", grid=[{"eta0": 5e6, "lam": 0.0}], n_features=FEATURES)
-    marks = list(measure(learner, first_epoch(*data()), MARKS, ALL_ROUNDS))
+    marks = list(bounds.measure(learner, first_epoch(*data()), MARKS, ALL_ROUNDS))
     assert learner.diverged[0] > 0
     assert all(learner.diverged[0] > mark.T for mark in marks)
     assert len(marks) < len(MARKS)
@@ -153,7 +145,7 @@ def test_linear_sums(values: list[float], draw: st.DataObject) -> None:
     """With every round known, the sum itself; otherwise the sum of the interpolation."""
     last = len(values)
     known = sorted({1, last, *draw.draw(st.lists(st.integers(1, last)))})
-    total = LinearSum()
+    total = bounds.LinearSum()
     for t in known:
         total.add(t, values[t - 1])
     lines = np.interp(np.arange(1, last + 1), known, [values[t - 1] for t in known])
@@ -162,12 +154,12 @@ def test_linear_sums(values: list[float], draw: st.DataObject) -> None:
 
 @given(st.integers(1, 10**7), st.integers(2, 40), st.integers(2, 500))
 def test_rounds(n_rows: int, number: int, samples: int) -> None:
-    marks = spread_marks(n_rows, number)
+    marks = bounds.spread_marks(n_rows, number)
     assert len(marks) <= number
     assert marks == sorted(set(marks))
     assert marks[-1] == n_rows
     assert marks[0] == min(50, n_rows)
-    rounds = sampled_rounds(marks, samples)
+    rounds = bounds.sampled_rounds(marks, samples)
     assert rounds == sorted(set(rounds))
     assert rounds[0] == 1
     assert {*marks} <= {*rounds}
@@ -177,14 +169,14 @@ def test_rounds(n_rows: int, number: int, samples: int) -> None:
 
 
 def test_the_number_of_samples() -> None:
-    assert sample_size(50, 10, 10**6) == 50
-    assert sample_size(10_000, 10**4, 10**6) == 64
-    assert sample_size(10_000, 10**6, 10**5) == 160
-    assert sample_size(10_000, 10**9, 10**5) == 2048
+    assert bounds.sample_size(50, 10, 10**6) == 50
+    assert bounds.sample_size(10_000, 10**4, 10**6) == 64
+    assert bounds.sample_size(10_000, 10**6, 10**5) == 160
+    assert bounds.sample_size(10_000, 10**9, 10**5) == 2048
 
 
 def test_the_slope_of_a_power_is_its_exponent_and_its_error_that_of_least_squares() -> None:
-    T = spread_marks(100_000)
+    T = bounds.spread_marks(100_000)
     fit = fit_slope(T, [3.0 * t**0.5 for t in T], [0.0] * len(T))
     assert fit is not None
     assert fit[:2] == pytest.approx((0.5, 0.0), abs=1e-9)
@@ -229,7 +221,7 @@ def test_uncertain_marks_are_left_out() -> None:
     ],
 )
 def test_comparators(algorithm: str, parameters: dict[str, Any], penalty: str, formula: str) -> None:
-    comparator = find_comparator(algorithm, parameters, "logistic", penalty)
+    comparator = bounds.find_comparator(algorithm, parameters, "logistic", penalty)
     assert comparator.formula == formula
     total = 100 if algorithm == "cao-rcd" else penalty_totals(parameters.get("schedule", "constant"))[100]
     assert comparator.alpha(100) == pytest.approx(parameters.get("lam", 0.0) * total)
@@ -248,7 +240,7 @@ def test_comparators(algorithm: str, parameters: dict[str, Any], penalty: str, f
 )
 def test_missing_comparators(algorithm: str, parameters: dict[str, Any], loss: str, penalty: str, code: str) -> None:
     with raises_code(code):
-        find_comparator(algorithm, parameters, loss, penalty)
+        bounds.find_comparator(algorithm, parameters, loss, penalty)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -336,8 +328,8 @@ def test_bounds_equal_those_of_the_dense_recursion(
         w = np.array([np.zeros(FEATURES + 1), *ORACLES[name](rows, y, "logistic", **own)][:ROWS])
     learner = Learner(name, grid=[parameters], n_features=FEATURES, intercept=weighted)
     bound = bound_of(name, learner.configurations[0])
-    rounds = FirstEpoch(MatrixRows(sp.csr_matrix(X), labels, weights), Order())
-    measured = dict(measure_bounds(learner, rounds, ALL_ROUNDS, x, b))
+    rounds = bounds.FirstEpoch(MatrixRows(sp.csr_matrix(X), labels, weights), Order())
+    measured = dict(bounds.measure_bounds(learner, rounds, ALL_ROUNDS, x, b))
     assert list(measured) == MARKS
     for T in MARKS:
         full = x[T][:, 0] if b is None else np.append(x[T][:, 0], b[T])
@@ -358,7 +350,7 @@ def test_an_intercept_without_a_penalty_keeps_its_regularizer() -> None:
         squares += SLOPES["logistic"](row @ w + b, 1.0) ** 2
         learner.partial_fit(sp.csr_matrix(row[None]), labels[:1])
     x, b = {ROWS: np.zeros((FEATURES, 1))}, {ROWS: np.array([R])}
-    measured = dict(measure_bounds(new, first_epoch(X, labels), ALL_ROUNDS, x, b))[ROWS]
+    measured = dict(bounds.measure_bounds(new, first_epoch(X, labels), ALL_ROUNDS, x, b))[ROWS]
     features = FEATURES * (1 + np.log(ROWS)) / lam
     assert measured == pytest.approx(features + 4 * R * np.sqrt(squares), rel=1e-9)
     assert features < incurred - ROWS * np.logaddexp(0, -R) <= measured
@@ -371,30 +363,30 @@ def test_bounds_add_up_over_outputs_and_samples_lower_them() -> None:
 
     def measured(samples: list[int], labels: np.ndarray, classes: int, of: dict[int, np.ndarray]) -> float:
         learner = Learner("fobos", grid=grid, n_features=FEATURES, n_classes=classes)
-        return dict(measure_bounds(learner, first_epoch(X, labels), samples, of))[ROWS]
+        return dict(bounds.measure_bounds(learner, first_epoch(X, labels), samples, of))[ROWS]
 
     single = [measured(ALL_ROUNDS, (y == k).astype(int), 2, {ROWS: x[ROWS][:, k : k + 1]}) for k in range(3)]
     assert measured(ALL_ROUNDS, y, 3, x) == pytest.approx(sum(single))
-    fewer = measured(sampled_rounds([ROWS], 10), y, 3, x)
+    fewer = measured(bounds.sampled_rounds([ROWS], 10), y, 3, x)
     assert 0.8 * sum(single) < fewer <= sum(single)
 
 
 def test_unmeasured_quantities_have_a_reason() -> None:
     fobos = regret_bound("fobos", {"eta0": 0.5, "lam": 0.1, "step": "sqrt"})
-    assert measurable(fobos, "hinge") is fobos
-    unmeasured = measurable(fobos, "squared_hinge")
+    assert bounds.measurable(fobos, "hinge") is fobos
+    unmeasured = bounds.measurable(fobos, "squared_hinge")
     assert isinstance(unmeasured, NoBound)
     assert "grow with the margin" in unmeasured.why
     lazy = regret_bound("cl-fobos", {"eta0": 0.5, "lam": 0.1, "step": "sqrt"})
-    assert measurable(lazy, "logistic") is lazy
-    assert isinstance(measurable(lazy, "hinge"), NoBound)
+    assert bounds.measurable(lazy, "logistic") is lazy
+    assert isinstance(bounds.measurable(lazy, "hinge"), NoBound)
     learner = Learner("cumulative-l1", grid=[{"lam": 0.1}], n_features=FEATURES)
-    assert list(measure_bounds(learner, first_epoch(*data()), ALL_ROUNDS, comparators())) == []
+    assert list(bounds.measure_bounds(learner, first_epoch(*data()), ALL_ROUNDS, comparators())) == []
 
 
 def test_a_learner_that_diverges_has_no_bounds_from_there_on() -> None:
     learner = Learner("rda", grid=[{"gamma": 1e-9, "lam": 0.0}], n_features=FEATURES)
-    assert list(measure_bounds(learner, first_epoch(*data()), ALL_ROUNDS, comparators())) == []
+    assert list(bounds.measure_bounds(learner, first_epoch(*data()), ALL_ROUNDS, comparators())) == []
     assert 0 < learner.diverged[0] <= MARKS[0]
 
 
@@ -424,7 +416,7 @@ def test_the_optimum_for_tiny_thresholds_is_certified() -> None:
     h = np.random.default_rng(2).uniform(0.1, 3, (FEATURES, 1)) * ROWS
     h[:3] = [[1e-140], [1e-30], [0.0]]
     passes = LocalPasses.of(sp.csr_matrix(X), labels.astype(np.float64))
-    comparator = Comparator(0.05, 1.0, None, own_history=True)
+    comparator = bounds.Comparator(0.05, 1.0, None, own_history=True)
     problem = comparator_problem("logistic", (1,), comparator, ROWS)
     found = find_optimum(passes, problem, 1e-4, weight_factors(h, ROWS))
     at_zero = ROWS * np.log(2)
@@ -466,6 +458,6 @@ def test_bounds_of_steps_in_proportion_to_1_over_t(name: str) -> None:
     }
     bound = bound_of(name, learner.configurations[0], "elastic_net")
     measured = dict(
-        measure_bounds(learner, first_epoch(X, labels), ALL_ROUNDS, {ROWS: x[:, None]}, {ROWS: np.array([b])})
+        bounds.measure_bounds(learner, first_epoch(X, labels), ALL_ROUNDS, {ROWS: x[:, None]}, {ROWS: np.array([b])})
     )
     assert measured[ROWS] == pytest.approx(float(bound.value(ROWS, found)), rel=1e-9)

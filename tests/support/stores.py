@@ -27,6 +27,7 @@ def make_store(folder: Path, *, rows: int = 300, features: int = 200, classes: i
 def _rewritten(source: Path, folder: Path, change: Callable[[Any, int], Any], **update: Any) -> Path:
     """A copy of a store with other shards: ``change(shard, first row)``; `update` is of its manifest."""
     store, first, entries = Store.open(source), 0, []
+    folder.mkdir(parents=True, exist_ok=True)
     for number in range(store.n_shards):
         shard = store.read(number, ids=True)
         entries.append(write_shard(folder, change(shard, first), n_features=store.n_features))

@@ -19,23 +19,9 @@ from sparseoco.pipeline import demo
 from sparseoco.search.worker import BlockRun
 from sparseoco.store.corpus import open_corpus
 from sparseoco.store.shards import Store
+from sparseoco.training import stream
 from sparseoco.training.block import Block, check_folds, fold_order, group_folds, search_setting, slice_bounds
 from sparseoco.training.options import SearchOptions
-from sparseoco.training.stream import (
-    BLOCKS_FROM,
-    WINDOW_RANGES,
-    ClassWeighted,
-    MatrixRows,
-    Order,
-    Passes,
-    RowSource,
-    StreamPosition,
-    Windows,
-    order_name,
-    ordered_rows,
-    range_rows_of,
-    stream,
-)
 from tests.benchmarks.corpora import corpus
 from tests.support.errors import raises_code
 from tests.support.searches import COUNTS, learn_up_to
@@ -60,9 +46,9 @@ def test_any_cut_gives_the_same_permutation_of_the_learned_rows(
     seed: int, n_rows: int, range_rows: int, cuts: list[int], fold: int
 ) -> None:
     edges = [0, *sorted(min(cut, n_rows) for cut in cuts), n_rows]
-    parts = [ordered_rows(seed, 2, range_rows, n_rows, a, b, fold, 3) for a, b in itertools.pairwise(edges)]
+    parts = [stream.ordered_rows(seed, 2, range_rows, n_rows, a, b, fold, 3) for a, b in itertools.pairwise(edges)]
     rows = np.concatenate(parts)
-    assert np.array_equal(rows, ordered_rows(seed, 2, range_rows, n_rows, 0, n_rows, fold, 3))
+    assert np.array_equal(rows, stream.ordered_rows(seed, 2, range_rows, n_rows, 0, n_rows, fold, 3))
     held_out = fold_rows(seed, 0, n_rows, fold, 3) if fold >= 0 else np.zeros(0, np.int64)
     assert np.array_equal(np.sort(np.concatenate([rows, held_out])), np.arange(n_rows))
 
@@ -70,11 +56,11 @@ def test_any_cut_gives_the_same_permutation_of_the_learned_rows(
 @settings(deadline=None)
 @given(n_rows=st.integers(1, 5000), range_rows=st.integers(2, 30), seed=st.integers(0, 100))
 def test_a_window_is_the_rows_of_its_ranges(n_rows: int, range_rows: int, seed: int) -> None:
-    windows, position, read = Windows(seed, 1, n_rows, range_rows), 0, []
+    windows, position, read = stream.Windows(seed, 1, n_rows, range_rows), 0, []
     while position < n_rows:
         starts, stops = windows.ranges(position)
         own = np.concatenate([np.arange(a, b) for a, b in zip(starts, stops, strict=True)])
-        assert starts.size <= WINDOW_RANGES
+        assert starts.size <= stream.WINDOW_RANGES
         assert (starts % range_rows == 0).all()
         assert (stops[:-1] <= starts[1:]).all()
         assert np.array_equal(np.sort(windows.rows(position, windows.end(position))), own)
@@ -85,17 +71,19 @@ def test_a_window_is_the_rows_of_its_ranges(n_rows: int, range_rows: int, seed: 
 
 def test_every_window_has_rows_of_the_whole_corpus() -> None:
     n_rows, range_rows = 100_000, 50  # 2,000 ranges, 63 windows
-    windows, position = Windows(3, 1, n_rows, range_rows), 0
+    windows, position = stream.Windows(3, 1, n_rows, range_rows), 0
     while position < n_rows:
         starts, _ = windows.ranges(position)
-        assert np.diff(np.concatenate([[0], starts, [n_rows]])).max() <= 2 * n_rows / (WINDOW_RANGES - 1)
+        assert np.diff(np.concatenate([[0], starts, [n_rows]])).max() <= 2 * n_rows / (stream.WINDOW_RANGES - 1)
         position = windows.end(position)
 
 
 def test_epochs_and_seeds_give_unrelated_orders() -> None:
     for range_rows in (1, 4):
         orders = [
-            ordered_rows(seed, epoch, range_rows, 20_000, 0, 20_000, -1, 1) for seed in (0, 1) for epoch in (1, 2)
+            stream.ordered_rows(seed, epoch, range_rows, 20_000, 0, 20_000, -1, 1)
+            for seed in (0, 1)
+            for epoch in (1, 2)
         ]
         for first, second in itertools.combinations([*orders, np.arange(20_000)], 2):
             assert abs(np.corrcoef(first, second)[0, 1]) < 0.04  # 5.6 standard deviations
@@ -120,20 +108,20 @@ def test_gather_takes_the_rows_named(index: type) -> None:
 
 
 def test_orders_of_rows_and_none_are_those_of_the_kernel() -> None:
-    assert np.array_equal(ordered_rows(5, 2, 1, 99, 3, 80, 1, 4), epoch_rows(5, 2, True, 99, 3, 80, 1, 4))
-    assert np.array_equal(ordered_rows(5, 2, 0, 99, 3, 80, -1, 1), np.arange(3, 80))
+    assert np.array_equal(stream.ordered_rows(5, 2, 1, 99, 3, 80, 1, 4), epoch_rows(5, 2, True, 99, 3, 80, 1, 4))
+    assert np.array_equal(stream.ordered_rows(5, 2, 0, 99, 3, 80, -1, 1), np.arange(3, 80))
 
 
 def test_the_default_depends_on_the_size_of_the_data_only() -> None:
-    assert [range_rows_of(name, ROWS, 10) for name in ("none", False, "rows", "auto", True)] == [0, 0, 1, 1, 1]
-    assert range_rows_of("auto", BLOCKS_FROM - 1, 10) == 1
+    assert [stream.range_rows_of(name, ROWS, 10) for name in ("none", False, "rows", "auto", True)] == [0, 0, 1, 1, 1]
+    assert stream.range_rows_of("auto", stream.BLOCKS_FROM - 1, 10) == 1
     for name in ("auto", True, "blocks"):
-        assert range_rows_of(name, BLOCKS_FROM, 100 * BLOCKS_FROM) == 1967  # of 196,608 nonzeros
-    assert range_rows_of("blocks", ROWS, 10**9) == 2
-    assert [order_name(number) for number in (0, 1, 2, 1967)] == ["none", "rows", "blocks", "blocks"]
+        assert stream.range_rows_of(name, stream.BLOCKS_FROM, 100 * stream.BLOCKS_FROM) == 1967  # of 196,608 nonzeros
+    assert stream.range_rows_of("blocks", ROWS, 10**9) == 2
+    assert [stream.order_name(number) for number in (0, 1, 2, 1967)] == ["none", "rows", "blocks", "blocks"]
 
 
-class Buffered(MatrixRows):
+class Buffered(stream.MatrixRows):
     """Rows that are only read in the ranges that are in memory."""
 
     def __init__(self, *arrays: Any) -> None:
@@ -155,9 +143,9 @@ class Buffered(MatrixRows):
 def test_a_stream_reads_every_range_once(chunk: int | None) -> None:
     X = sp.random_array((ROWS, 30), density=0.2, rng=np.random.default_rng(1), format="csr")
     y = np.arange(ROWS) % 2
-    order, end, rows = Order(4, 6, 1, 3), StreamPosition(2, ROWS), Buffered(X, y)
-    source: RowSource = ClassWeighted(rows, (2.0, 1.0))
-    parts = [batch for _, batch in stream(source, Passes(order, end, marks=(10, 400), chunk_rows=chunk))]
+    order, end, rows = stream.Order(4, 6, 1, 3), stream.StreamPosition(2, ROWS), Buffered(X, y)
+    source: stream.RowSource = stream.ClassWeighted(rows, (2.0, 1.0))
+    parts = [batch for _, batch in stream.stream(source, stream.Passes(order, end, marks=(10, 400), chunk_rows=chunk))]
     expected = np.concatenate([order.rows(epoch, ROWS, 0, ROWS) for epoch in (1, 2)])
     assert np.array_equal(np.concatenate([part.labels for part in parts]), y[expected])
     assert np.array_equal(np.concatenate([part.values for part in parts]), X[expected].data)
@@ -167,13 +155,17 @@ def test_a_stream_reads_every_range_once(chunk: int | None) -> None:
 
 
 def test_a_stream_that_resumes_in_a_window_continues_as_if_it_had_not_stopped() -> None:
-    source, order = MatrixRows(sp.random_array((ROWS, 3), format="csr"), np.arange(ROWS)), Order(4, 3)
-    whole = [label for _, rows in stream(source, Passes(order, StreamPosition(1, ROWS))) for label in rows.labels]
-    stop = StreamPosition(1, 333)
+    source, order = stream.MatrixRows(sp.random_array((ROWS, 3), format="csr"), np.arange(ROWS)), stream.Order(4, 3)
+    whole = [
+        label
+        for _, rows in stream.stream(source, stream.Passes(order, stream.StreamPosition(1, ROWS)))
+        for label in rows.labels
+    ]
+    stop = stream.StreamPosition(1, 333)
     parts = [
         label
-        for passes in (Passes(order, stop), Passes(order, StreamPosition(1, ROWS), stop))
-        for _, rows in stream(source, passes)
+        for passes in (stream.Passes(order, stop), stream.Passes(order, stream.StreamPosition(1, ROWS), stop))
+        for _, rows in stream.stream(source, passes)
         for label in rows.labels
     ]
     assert parts == whole
@@ -243,7 +235,7 @@ def test_shards_and_chunks_change_nothing(
         setting = search_setting(search, store, 1).model_copy(update={"manifest": "of both"})
         block = Block.of(setting, search.configurations())
         run, corpus = BlockRun.new(block, store), open_corpus(store, tmp_path)
-        learn_up_to(run, corpus, StreamPosition(1, DOCUMENTS))
+        learn_up_to(run, corpus, stream.StreamPosition(1, DOCUMENTS))
         row = run.tables(corpus, store)[0]["metrics"][0]
         assert row["held_out_rows"] == len(parts(store, tmp_path, by, 1)[1])
         assert row["rows"] == len(parts(store, tmp_path, by, 1)[0])
