@@ -28,9 +28,7 @@ pytestmark = pytest.mark.formulas
 # Two configurations a learner or three: without a penalty (or with little), and with one that bites. sg-l1, and l-fobos
 # with K = 1, are fobos bit for bit.
 GRIDS: dict[str, list[dict[str, Any]]] = {
-    "subgradient": [{"eta0": 0.7, "lam": 0.0}, {"eta0": 0.2, "lam": 0.05}],
-    "fobos": [{"eta0": 0.7, "lam": 0.0}, {"eta0": 0.2, "lam": 0.05}],
-    "cl-fobos": [{"eta0": 0.7, "lam": 0.0}, {"eta0": 0.2, "lam": 0.05}],
+    **dict.fromkeys(("subgradient", "fobos", "cl-fobos"), [{"eta0": 0.7, "lam": 0.0}, {"eta0": 0.2, "lam": 0.05}]),
     "sgft": [
         {"eta0": 0.7, "lam": 0.2, "p": 2},
         *({"eta0": 0.2, "lam": 0.05, "p": p, "V": 0.5} for p in (2, 1, 3, "inf")),  # p > 2 is Lemma 1's other case

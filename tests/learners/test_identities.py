@@ -113,8 +113,7 @@ def test_thresholds_are_norms_of_the_gradients_so_far(name: str, p: int | str) -
         steps.append(eta * SLOPES["hinge"](x @ learner.weights()[:, 1], 2 * y[t] - 1) * x)
         learner.partial_fit(X[t], y[t : t + 1])
         expected = np.linalg.norm(np.array(steps), ord=order, axis=0)
-        values = learner.thresholds_of(1)
-        assert values is not None
+        values: Any = learner.thresholds_of(1)
         np.testing.assert_allclose(values[:, 0], np.minimum(expected, V) if bounded else expected, rtol=1e-10)
     assert Learner("fobos", n_features=FEATURES).thresholds_of(0) is None
 

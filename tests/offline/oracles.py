@@ -9,15 +9,16 @@ from tests.oracles.ftrl import share_of_l1, split_mix_64
 from tests.oracles.losses import weight_of
 
 Slope = Callable[[Any, Any], Any]
-STREAM, PART = 4, 2**32
+PART = 2**32
+"""That of cao-rcd, see `uniform`."""
 ROUNDING = 2.0**-34
 """What differs by less is a tie: gradients relative to their bounds, and sums of gradients."""
 
 
-def feature_uniform(seed: int, epoch: int, k: int) -> float:
-    """The number of [0, 1) of a round."""
-    key = split_mix_64(split_mix_64(split_mix_64(seed) ^ STREAM) ^ epoch)
-    return (split_mix_64(split_mix_64(key ^ PART) ^ k) >> 11) / 2**53
+def uniform(seed: int, epoch: int, part: int, t: int) -> float:
+    """The number that round t (from 0) of a part of an epoch is drawn by."""
+    key = split_mix_64(split_mix_64(split_mix_64(seed) ^ 4) ^ epoch)
+    return (split_mix_64(split_mix_64(key ^ part) ^ t) >> 11) / 2**53
 
 
 def ranges_of(A: np.ndarray, y: np.ndarray, R: float, scale: str) -> np.ndarray:
@@ -124,7 +125,7 @@ def cao_rcd(
     for epoch in range(1, epochs + 1):
         for k in range(rounds):
             t += 1
-            which = int(np.searchsorted(np.cumsum(p), feature_uniform(seed, epoch, k) * p.sum(), side="right"))
+            which = int(np.searchsorted(np.cumsum(p), uniform(seed, epoch, PART, k) * p.sum(), side="right"))
             block = blocks[which]
             prediction = {"none": np.zeros(n), "half": L / 2, "last": g_last}[predict_gradient]
             g_tilde = np.zeros(n)
@@ -179,12 +180,6 @@ def argmin(
             if pull < stiffness * R:
                 inside.append(stiffness * R)
     return x
-
-
-def uniform(seed: int, epoch: int, part: int, t: int) -> float:
-    """The number that round t (from 0) of a part of an epoch is drawn by."""
-    key = split_mix_64(split_mix_64(split_mix_64(seed) ^ 4) ^ epoch)
-    return (split_mix_64(split_mix_64(key ^ part) ^ t) >> 11) / 2**53
 
 
 def caos_erm(

@@ -176,8 +176,7 @@ def run_block(client: Client, block: Block, store: Store, folder: Path) -> tuple
     ends = [StreamPosition(epoch, store.n_rows) for epoch in range(1, block.setting.epochs + 1)]
     tables = [cells.at(block.setting.digest, name, end) for name in block.identities for end in ends]
     assert all(own is not None for own in tables)
-    method = begin(session, block, folder / "work" / block.digest)
-    assert method.weights_file is not None
+    method: Any = begin(session, block, folder / "work" / block.digest)
     return np.array(read_rows(method.weights_file)), tables  # type: ignore[return-value]
 
 

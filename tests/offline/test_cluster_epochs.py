@@ -27,6 +27,7 @@ from sparseoco.training.search_tables import CURVES, FEATURE_SURVIVAL, METRICS_S
 from sparseoco.training.stream import NO_FOLD
 from tests.offline import problems
 from tests.support.errors import raises_code
+from tests.support.models import dense_weights
 from tests.support.processes import check_under_kills
 from tests.support.stores import make_store
 
@@ -305,9 +306,7 @@ def test_a_model(name: str, grid: Grid, client: Client, store: Store, tmp_path: 
     model = Model(tmp_path / "model")
     X, _ = read_shards(store.folder)
     fit = fit_epochs(X, store.labels(), algorithm=name, grid=grid, epochs=epochs, seed=5)
-    weights = np.zeros(store.n_features)
-    weights[model.table["feature_id"].to_numpy()] = model.table["weight"].to_numpy()
-    assert weights.tobytes() == fit.weights[:, 0].tobytes()
+    assert dense_weights(model, store.n_features).tobytes() == fit.weights.tobytes()
     assert (model.description["algorithm"], model.description["epochs"]) == (name, epochs)
     assert not (tmp_path / "model" / ".work").exists()
 

@@ -30,6 +30,7 @@ from sparseoco.store.weighting import COUNTS, Weighting
 from sparseoco.training.models import Model
 from tests.oracles.losses import VALUES
 from tests.support.errors import raises_code
+from tests.support.models import dense_weights
 from tests.support.stores import make_store, with_columns, with_values
 
 ROWS, FEATURES = 100, 30
@@ -64,10 +65,7 @@ def expected(store: Path, alpha: Any, tol: float, penalty: str = "l1") -> Optimu
 
 
 def weights(out: Path, alpha: float, features: int = FEATURES) -> np.ndarray:
-    table = pq.read_table(module.model_folder(out, alpha) / "weights.parquet")
-    found = np.zeros(features)
-    found[table["feature_id"].to_numpy()] = table["weight"].to_numpy()
-    return found
+    return dense_weights(Model(module.model_folder(out, alpha)), features)[:, 0]
 
 
 Solve = Callable[..., Path]

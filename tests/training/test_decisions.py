@@ -47,8 +47,7 @@ def test_a_sigmoid_is_that_of_scikit_learn(seed: int, scale: float) -> None:
     margins, labels = _two_classes(seed, scale)
     a, b = _sigmoid_calibration(margins, labels)
     assume(a < 0)
-    found = decisions.fit_calibration(margins[:, None], labels)
-    assert found is not None
+    found: Any = decisions.fit_calibration(margins[:, None], labels)
     np.testing.assert_allclose(found.probabilities(margins[:, None])[:, 0], expit(-(a * margins + b)), atol=2e-4)
     # scikit-learn stops earlier: ours has no greater loss.
     assert _platt_loss(-np.array(found.slopes[0]), -found.offsets[0], margins, labels) <= 1e-9 + _platt_loss(
@@ -74,8 +73,7 @@ def test_a_temperature_is_that_of_scikit_learn_for_smoothed_labels(seed: int, sc
     targets[np.arange(40), labels] = 1 - missed
     every = np.repeat(margins, 4, axis=0), np.tile(np.arange(4), 40), targets.ravel()
     expected = _TemperatureScaling().fit(every[0], every[1], sample_weight=every[2]).beta_
-    found = decisions.fit_calibration(margins, labels)
-    assert found is not None
+    found: Any = decisions.fit_calibration(margins, labels)
     assert found.slopes == (pytest.approx(expected, rel=1e-5, abs=5e-5 / scale),)
     np.testing.assert_allclose(found.probabilities(margins), softmax(found.slopes[0] * margins, axis=1), atol=1e-12)
 
@@ -83,9 +81,8 @@ def test_a_temperature_is_that_of_scikit_learn_for_smoothed_labels(seed: int, sc
 def test_labels_of_several_classes_have_a_sigmoid_each() -> None:
     parts = [_two_classes(seed) for seed in (1, 2)]
     margins, labels = (np.stack(columns, axis=1) for columns in zip(*parts, strict=True))
-    both = decisions.fit_calibration(margins, labels)
+    both: Any = decisions.fit_calibration(margins, labels)
     alone = [decisions.fit_calibration(own[:, None], truth) for own, truth in parts]
-    assert both is not None
     assert both.method == "sigmoid"
     assert both.slopes == tuple(found.slopes[0] for found in alone if found is not None)
     assert both.offsets == tuple(found.offsets[0] for found in alone if found is not None)
@@ -94,8 +91,7 @@ def test_labels_of_several_classes_have_a_sigmoid_each() -> None:
 @pytest.mark.parametrize("labels", [[0, 0, 0, 0], [1, 1, 1, 1], [1, 1, 0, 0], [0, 0, 1, 1], [1, 0, 0, 1]])
 @pytest.mark.parametrize("margins", [[2.0, 2.0, 2.0, 2.0], [0.0, 0.0, 0.0, 0.0], [9.0, 4.0, -3.0, -900.0]])
 def test_a_sigmoid_of_few_rows_is_finite_and_increasing(labels: list[int], margins: list[float]) -> None:
-    found = decisions.fit_calibration(np.array(margins)[:, None], np.array(labels))
-    assert found is not None
+    found: Any = decisions.fit_calibration(np.array(margins)[:, None], np.array(labels))
     p = found.probabilities(np.array(margins)[:, None])
     assert ((p > 0) & (p < 1)).all()
     assert (np.diff(p[np.argsort(margins), 0]) >= 0).all()
@@ -105,8 +101,7 @@ def test_a_sigmoid_of_few_rows_is_finite_and_increasing(labels: list[int], margi
 def test_a_temperature_of_rows_that_are_all_right_or_wrong_is_finite(right: bool) -> None:
     margins = np.eye(3)[[0, 1, 2, 0]] * 5
     labels = np.array([0, 1, 2, 0] if right else [1, 2, 0, 1])
-    found = decisions.fit_calibration(margins, labels)
-    assert found is not None
+    found: Any = decisions.fit_calibration(margins, labels)
     p = found.probabilities(margins)[np.arange(4), labels]
     assert (p > 0.8).all() if right else (p == 1 / 3).all()
 
@@ -243,8 +238,7 @@ def test_margins_of_the_last_rows_of_the_first_pass_are_recorded(cuts: list[int]
     for start, stop in zip([0, *cuts], [*cuts, 100], strict=True):
         part = twice[start:stop]
         recorder.learn_rows(part.indptr, part.indices, part.data, labels[start:stop])
-    expected = decisions.fit_calibration(margins[40:, 0], Y[40:])
-    assert expected is not None
+    expected: Any = decisions.fit_calibration(margins[40:, 0], Y[40:])
     rules = {"calibration": expected.model_dump(mode="json"), "threshold": None, "never_predicted": []}
     assert recorder.rules() == rules
     np.testing.assert_array_equal(learner.weights(), plain.weights())
@@ -274,8 +268,7 @@ def test_models_without_a_search_have_probabilities(tmp_path: Path, classes: int
     store, here = make_store(tmp_path / "store", classes=classes), ClusterOptions(threads=1)
     options = SearchOptions(algorithms={"adagrad": {"eta": [0.3], "lam": [1e-5]}}, loss="squared_hinge")
     steps.train(store, tmp_path / "model", options.configurations()[0], options, here, epochs=2)
-    model = Model(tmp_path / "model")
-    assert model.calibration is not None
+    model: Any = Model(tmp_path / "model")
     assert model.calibration.rows == 60
     np.testing.assert_allclose(model.probabilities(np.eye(classes)[:, : model.outputs]).sum(axis=1), 1)
 
@@ -390,9 +383,8 @@ def test_a_threshold_is_chosen_by_default_for_a_ranking_or_a_rare_class(
 
 
 def test_label_sets_have_thresholds_but_not_another_metric() -> None:
-    found = defaults(SearchOptions(), store([60, 50, 3], multilabel=True))
+    found: Any = defaults(SearchOptions(), store([60, 50, 3], multilabel=True))
     assert found.metric is None
-    assert found.threshold_rule is not None
     assert found.threshold_rule.since == "1 of 3 classes have less than an eighth of the documents"
     assert defaults(SearchOptions(), store([60, 50, 30], multilabel=True)).threshold is None
     precise = SearchOptions(threshold={"precision": 0.9})
