@@ -13,11 +13,10 @@ from typing import NamedTuple
 import pytest
 
 from tests.faults.commands import BEFORE, write_inputs
-from tests.support.damage import damaged
+from tests.support.damage import damaged, reshaped
 from tests.support.folders import folder_bytes
 from tests.support.forks import End, Forks
 from tests.support.nightly_runs import arrive
-from tests.support.wrong_shapes import reshaped
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Every kind of artifact: commands that leave a small one, its files, and commands that read it.

@@ -26,9 +26,8 @@ from tests.faults.commands import BEFORE, COMMANDS, OPTIONS, RESULTS, quick_run,
 from tests.support.damage import failing_commit
 from tests.support.errors import raises_code
 from tests.support.folders import assert_same_folder, folder_bytes
-from tests.support.nightly_runs import arrive
+from tests.support.nightly_runs import arrive, soak
 from tests.support.processes import COMMAND, after, stop, worker_processes
-from tests.support.soak import soak
 from tests.support.stores import make_store
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -26,12 +26,11 @@ from sparseoco.text import vocabulary as tokens
 from sparseoco.text.array_files import StagingError, save_arrays
 from sparseoco.text.readers import ReadOutcome
 from sparseoco.training.models import Model
-from tests.support.damage import damage
+from tests.support.damage import damage, forge
 from tests.support.errors import raises_code
 from tests.support.ingests import ingest_bytes, jsonl, random_texts
 from tests.support.models import random_model
 from tests.support.stores import make_store
-from tests.support.wrong_shapes import forge
 
 # ----------------------------------------------------------------------------------------------------------------------
 # docs/operations/faults.md lists every case with the files that test it: tests marked `@pytest.mark.fault(number)`.

@@ -38,21 +38,15 @@ def problem_of(loss: str, alpha: float, penalty: str = "l1", rho: float = 0.5, b
     box=st.sampled_from([None, None, 0.2]),
     size=st.tuples(st.integers(1, 12), st.integers(1, 6)),
     seed=st.integers(0, 1000),
-    passes=st.integers(1, 25),
+    steps=st.integers(1, 25),
 )
 @settings(max_examples=25, deadline=None)
 def test_no_point_is_below_the_dual(
-    loss: str,
-    penalty: tuple[str, float],
-    alpha: float,
-    box: float | None,
-    size: tuple[int, int],
-    seed: int,
-    passes: int,
+    loss: str, penalty: tuple[str, float], alpha: float, box: float | None, size: tuple[int, int], seed: int, steps: int
 ) -> None:
     X, y = problems.problem(loss, *size, seed)
     labels = y if loss == "squared" else (y > 0).astype(np.float64)
-    solver = QuasiNewton(LocalPasses.of(X, labels), problem_of(loss, alpha, *penalty, box), tol=1e-9, max_passes=passes)
+    solver = QuasiNewton(LocalPasses.of(X, labels), problem_of(loss, alpha, *penalty, box), tol=1e-9, max_passes=steps)
     (column,) = solver.columns
     history = []
     while solver.active:

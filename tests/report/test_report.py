@@ -28,10 +28,10 @@ from sparseoco.text.options import TextOptions
 from sparseoco.training.models import Model, write_model
 from tests.report import synthetic
 from tests.report.synthetic import ALGORITHMS, grid, write_predictions, write_regret, write_run
+from tests.support.damage import checksummed, reshaped
 from tests.support.errors import raises_code
 from tests.support.pages import figures
 from tests.support.stores import make_store
-from tests.support.wrong_shapes import checksummed, reshaped
 
 # ----------------------------------------------------------------------------------------------------------------------
 

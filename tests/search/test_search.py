@@ -31,11 +31,11 @@ from sparseoco.training.options import Halving, SearchOptions
 from sparseoco.training.search_tables import read_metrics
 from sparseoco.training.stream import StreamPosition
 from tests.support.commands import Cli
+from tests.support.damage import forge
 from tests.support.errors import raises_code
 from tests.support.processes import forks_with, worker_processes
 from tests.support.searches import TablesOf, block_of, cells, learn_up_to, plain_search, search_tables
 from tests.support.stores import make_store, store_of
-from tests.support.wrong_shapes import forge
 
 pytestmark = pytest.mark.usefixtures("early_rungs")
 DETERMINED = ("metrics.parquet", "curves.parquet", "feature_survival.parquet", "best.json")

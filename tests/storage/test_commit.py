@@ -40,8 +40,8 @@ from sparseoco.storage.tables import (
     write_parquet,
 )
 from sparseoco.text.array_files import BlockReader, load_arrays, save_arrays, write_blocks
+from tests.support.damage import checksummed
 from tests.support.errors import raises_code
-from tests.support.wrong_shapes import checksummed
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Atomic writes, here and in object stores.

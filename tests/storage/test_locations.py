@@ -29,8 +29,8 @@ from sparseoco.storage.locations import (
 from sparseoco.storage.locks import FolderKind, check_folder, exclusive_lock
 from sparseoco.storage.tables import write_parquet
 from sparseoco.storage.temporary import boot, temporary_folder
+from tests.support.damage import checksummed
 from tests.support.errors import raises_code
-from tests.support.wrong_shapes import checksummed
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Local and remote paths, and paths relative to one another.

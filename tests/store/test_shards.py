@@ -30,10 +30,10 @@ from sparseoco.store.shards import (
     write_shard,
     write_terms,
 )
+from tests.support.damage import DELETED, forge
 from tests.support.errors import raises_code
 from tests.support.folders import folder_bytes
 from tests.support.stores import make_store, with_columns
-from tests.support.wrong_shapes import DELETED, forge
 
 # ----------------------------------------------------------------------------------------------------------------------
 

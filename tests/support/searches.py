@@ -58,10 +58,7 @@ def cells(folder: Path) -> dict[str, int]:
 
 
 def site(
-    store: Store,
-    scratch: Path,
-    report: RowsCallback = lambda rows: None,
-    stopped: Callable[[], bool] = lambda: False,
+    store: Store, scratch: Path, report: RowsCallback = lambda rows: None, stopped: Callable[[], bool] = lambda: False
 ) -> Any:
     """The site of tasks that run in this process."""
     return SimpleNamespace(open=lambda blocks: (store, scratch, report, stopped))
