@@ -9,10 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy.optimize import LinearConstraint, minimize
 
 from sparseoco.learners import ALGORITHMS
-from tests.bounds.play import bound_of
+from sparseoco.training.learner import Learner
+from tests.bounds.play import Play, bound_of, fixed_labels
 from tests.offline import oracles
 from tests.oracles.stream import SLOPES, VALUES
 
@@ -193,3 +197,177 @@ def test_cao_rcd(objective: tuple[str, float], scale: str, sample: str, blocks: 
         measured = {"RL": (sides ** (2 / 3)).sum(), "RL1": sides.sum(), "blocks": len(parts)}
         assert bound[-1] < theorem.value(T, measured)
     assert exceeds(regret, bound) < 0
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The theorems of learners that play in a convex set, and what two of them lack as printed.
+
+
+def play_of(name: str, X: np.ndarray, y: np.ndarray, loss: str, taught: float = 1.0, **entry: Any) -> Play:
+    kind = "two classes" if loss == "logistic" else "numbers"
+    return Play(name, X, fixed_labels(y), [entry], loss, taught=taught, kind=kind)
+
+
+def best(play: Play, inside: Any, start: np.ndarray) -> np.ndarray:
+    """The best point in hindsight of {x : inside(x) ≥ 0}."""
+
+    def total(x: np.ndarray) -> float:
+        return float(play.losses(x).mean())
+
+    return minimize(total, start, method="SLSQP", constraints=inside, options={"ftol": 1e-12}).x
+
+
+def stream(seed: int, T: int = 250, n: int = 3) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of norm 1 at most, labels ±1 by a model that changes sign twice."""
+    rng = np.random.default_rng(seed)
+    X = rng.choice([-1.0, 1.0], (T, n)) * rng.uniform(0.2, 1, (T, 1)) / np.sqrt(n)
+    w = rng.normal(size=n) * np.where(np.arange(T) // (T // 3) == 1, -1, 1)[:, None]
+    return X, np.sign((X * w).sum(axis=1) + 0.3 * rng.normal(size=T))
+
+
+BALL = ({"type": "ineq", "fun": lambda x: 1.0 - x @ x},)
+OCTAHEDRON = ({"type": "ineq", "fun": lambda x: 1.0 - np.abs(x).sum()},)
+# D = 2 and rows of norm 1 at most: |z| ≤ 1, so exp(−α·loss) is concave for α = e⁻¹ (logistic) and ¼ (squared)
+CASES: list[tuple[str, str, dict[str, Any]]] = [
+    ("ogd", "logistic", {"D": 2.0, "G": 1.0}),
+    ("ogd", "squared", {"D": 2.0, "G": 2.0}),
+    ("ons", "logistic", {"D": 2.0, "G": 1.0, "alpha": np.exp(-1)}),
+    ("ons", "squared", {"D": 2.0, "G": 2.0, "alpha": 0.25}),
+    ("ao-eg", "logistic", {"R": 1.0, "C": 1.0}),
+    ("ao-eg", "squared", {"R": 1.0, "C": 0.01, "predict_gradient": "none"}),
+]
+
+
+@pytest.mark.formulas
+@pytest.mark.parametrize(("name", "loss", "entry"), CASES)
+@pytest.mark.parametrize("seed", range(2))
+def test_regret_is_within_its_bound(name: str, loss: str, entry: dict[str, Any], seed: int) -> None:
+    X, y = stream(seed)
+    play = play_of(name, X, y, loss, **entry)
+    rng = np.random.default_rng(seed)
+    least = best(play, OCTAHEDRON if name == "ao-eg" else BALL, np.full(3, 0.1))
+    for x in [least, -least, *rng.normal(size=(5, 3))]:
+        inside = x / max(np.abs(x).sum() if name == "ao-eg" else np.linalg.norm(x), 1.0)
+        assert (play.regret(0, inside) <= play.limit(0, inside)).all()
+    assert play.limit(0, least)[-1] < 2.0 * len(X)  # and it says something
+
+
+@pytest.mark.formulas
+@pytest.mark.parametrize(("name", "entry"), [(name, entry) for name, loss, entry in CASES if loss == "logistic"])
+def test_a_learner_with_a_wrong_sign_is_not(name: str, entry: dict[str, Any]) -> None:
+    rng = np.random.default_rng(0)
+    X = np.eye(3)[rng.integers(0, 3, 700)]
+    y = np.sign(X @ np.array([1.0, -1.0, 1.0]))
+    play = play_of(name, X, y, "logistic", taught=-1.0, **entry)
+    x = best(play, OCTAHEDRON if name == "ao-eg" else BALL, np.zeros(3))
+    assert play.regret(0, x)[-1] > play.limit(0, x)[-1]
+
+
+@pytest.mark.formulas
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), C=st.sampled_from([0.01, 1.0, 100.0]), predict=st.sampled_from(["last", "none"]))
+def test_no_sequence_exceeds_the_bound_of_ao_eg(seed: int, C: float, predict: str) -> None:
+    """Corollary 3 on linear losses of any size, at every corner of the simplex and every T; as printed, where C ≥ m."""
+    rng = np.random.default_rng(seed)
+    T, n = int(rng.integers(1, 60)), int(rng.integers(2, 6))
+    X = rng.normal(size=(T, n)) * rng.choice([0.1, 1.0, 10.0]) + rng.normal(size=n)
+    X = np.repeat(X, rng.integers(1, 4), axis=0)[:T]
+    play = play_of("ao-eg", X, np.zeros(T), "return", domain="simplex", C=C, predict_gradient=predict)
+    regret = np.max([play.regret(0, corner) for corner in np.eye(n)], axis=0)
+    assert (regret <= play.limit(0, np.eye(n)[0]) * (1 + 1e-12)).all()
+    miss = np.abs(play.g[:, :, 0] - play.predicted(0)).max(axis=1) ** 2
+    printed = 2 * np.sqrt(2 * np.log(n) * (C + np.cumsum(miss) - miss))
+    assert (regret <= np.where(np.maximum.accumulate(miss) <= C, printed, np.inf) * (1 + 1e-12)).all()
+
+
+@pytest.mark.formulas
+def test_corollary_3_takes_more_than_it_asks_for() -> None:
+    """‖g_t‖ ≤ C = 100, one round: uniform shares of a loss (100, −100) have regret 100; printed is 2√(2·log 2·100)."""
+    C, corner = 100.0, np.array([0.0, 1.0])
+    play = play_of("ao-eg", np.array([[-100.0, 100.0]]), np.zeros(1), "return", domain="simplex", C=C)
+    (regret,) = play.regret(0, corner)
+    assert regret == pytest.approx(100.0)
+    assert regret > 4 * 2 * np.sqrt(2 * np.log(2) * C)
+    assert regret < play.limit(0, corner)[0] * 1.0001
+
+
+@pytest.mark.formulas
+def test_newton_steps_have_logarithmic_regret() -> None:
+    """Universal portfolios: −log⟨w, x⟩ is 1-exp-concave. The bound grows by a constant while T is multiplied by 4."""
+    rng = np.random.default_rng(1)
+    T, n = 1600, 4
+    X = np.exp(0.15 * rng.normal(size=(T, n)))
+    G = float((np.linalg.norm(X, axis=1) / X.min(axis=1)).max())
+    play = play_of("ons", X, np.zeros(T), "log_return", domain="simplex", G=G)
+    sums = ({"type": "eq", "fun": lambda x: x.sum() - 1}, {"type": "ineq", "fun": lambda x: x})
+    least = best(play, sums, np.full(n, 1 / n))
+    limit = play.limit(0, least)
+    for x in (least, *np.eye(n)):
+        assert (play.regret(0, x) <= limit).all()
+    beta = 0.5 / (4 * G * np.sqrt(2))
+    assert limit[-1] - limit[T // 4 - 1] < n * np.log(4) / (2 * beta)
+
+
+def printed_theorem_3_1(d: float, T: float, D: float, F: float, sigma: float) -> float:
+    """6F·T^{2/3}·∛(15d²D·log T/r) + 5d/α·log T with its δ, on a ball of diameter D, r = D/2."""
+    r, log = D / 2, np.log(T)
+    delta = (25 * d**4 * D**2 * log**2 * r / (3 * T**2)) ** (1 / 3)
+    alpha = sigma * delta**2 / (d * F) ** 2
+    return float(6 * F * T ** (2 / 3) * (15 * d**2 * D * log / r) ** (1 / 3) + 5 * d / alpha * log)
+
+
+def test_theorem_3_1_says_nothing() -> None:
+    """Liu et al. 2019: more than 2FT, which no regret can pass, for every d and T; σ ≤ 16F/D² since |f| ≤ F.
+
+    (f(u) + f(−u) − 2f(0) ≥ σ‖u‖² with ‖u‖ = D/2 is at most 4F.) What is called T^{2/3} grows as T^{4/3}.
+    """
+    for D, F in ((1.0, 1.0), (20.0, 3.0)):
+        for d in (1, 2, 7, 33, 94, 10_000):
+            for T in 10.0 ** np.arange(1, 40):
+                assert printed_theorem_3_1(d, T, D, F, 16 * F / D**2) > 2 * F * T
+    growth = printed_theorem_3_1(7, 1e33, 2.0, 1.0, 1.0) / printed_theorem_3_1(7, 1e30, 2.0, 1.0, 1.0)
+    assert growth == pytest.approx(1e4, rel=0.1)
+
+
+def expected_regret(learner: Learner, X: np.ndarray, y: np.ndarray, best: float) -> float:
+    """Mean over configurations, which are repetitions, and three standard errors more."""
+    learner.partial_fit(sp.csr_matrix(X), y)
+    over = learner.progress.loss_sum - best
+    return float(over.mean() + 3 * over.std(ddof=1) / np.sqrt(len(over)))
+
+
+def test_onseg_in_expectation() -> None:
+    """The mended Theorem 3.2, ½(x − y_t)² on [−1, 1]: 1-strongly convex, 2-Lipschitz, F = 2."""
+    T, rng = 30_000, np.random.default_rng(0)
+    y = np.where(rng.random(T) < 0.7, 1.0, -0.5)
+    grid = [{"D": 2.0, "F": 2.0, "sigma": 1.0, "L": 2.0, "T": T, "delta": 0.1, "repetition": i} for i in range(12)]
+    learner = Learner("onseg", loss="squared", grid=grid, n_features=1, n_classes=None)
+    best = float((0.5 * (y.mean() - y) ** 2).sum())
+    bound = bound_of("onseg", learner.configurations[0])
+    assert bound.expected
+    limit = float(bound.value(T, {"n": 1.0}))
+    assert limit < 2 * 2.0 * T / 3
+    assert expected_regret(learner, np.ones((T, 1)), y, best) < limit
+    steep = bound_of("onseg", learner.configurations[0] | {"beta": 0.1})
+    assert steep.value(T, {"n": 1.0}) == np.inf  # strong convexity does not pay for steps as small as these
+
+
+def test_ogdeg_in_expectation() -> None:
+    """Flaxman et al.'s bound for logistic losses of rows of norm 1 at most, which are 1-Lipschitz."""
+    T, F = 30_000, float(np.log1p(np.e))
+    X, y = stream(4, T)
+    grid = [{"D": 2.0, "F": F, "L": 1.0, "T": T, "repetition": i} for i in range(12)]
+    learner = Learner("ogdeg", loss="logistic", grid=grid, n_features=3)
+
+    def total(x: np.ndarray) -> float:
+        return float(np.logaddexp(0, -y * (X @ x)).sum())
+
+    best = minimize(total, np.zeros(3), method="SLSQP", constraints=BALL).fun
+
+    def limit(**entry: float) -> float:
+        return float(bound_of("ogdeg", learner.configurations[0] | entry).value(T, {"n": 3.0}))
+
+    assert limit() < F * T
+    assert expected_regret(learner, X, y, best) < limit()
+    for delta in (0.05, 0.2):
+        assert limit(delta=delta, gamma=delta) > limit()  # what is computed is the least

@@ -18,8 +18,7 @@ from sparseoco.learners.numerics import cbrt1p_of_fraction, exp_of_negative, log
 from sparseoco.learners.ons import bandit_terms
 from sparseoco.learners.penalties import PENALTIES, find_penalty
 from sparseoco.training.learner import Learner
-from tests.learners.cases import BANDITS, PENALISED, SEE_ROWS, kinds
-from tests.learners.streams import TOLERANCE, Stream, at_a_jump, grids, streams
+from tests.learners.cases import BANDITS, PENALISED, SEE_ROWS, TOLERANCE, Stream, at_a_jump, grids, kinds, streams
 from tests.oracles import dense, losses
 from tests.oracles.stream import METHODS, ORACLES
 from tests.support.errors import raises_code

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from sparseoco.learners import ALGORITHMS, algorithm_names
 from sparseoco.training.learner import Learner
 from tests.learners import cases
-from tests.learners.streams import Stream, streams
 from tests.oracles.ftrl import importances
 from tests.oracles.losses import Rounds, each_margin, incurred
 from tests.oracles.stream import METHODS, SLOPES, VALUES
@@ -246,13 +245,13 @@ def test_draws_are_fair_and_their_share_is_kept(sample: str) -> None:
 
 
 @settings(max_examples=30, deadline=None)
-@given(stream=streams(), seed=st.integers(0, 1000))
-def test_units_of_features_do_not_matter_to_scinol(stream: Stream, seed: int) -> None:
+@given(stream=cases.streams(), seed=st.integers(0, 1000))
+def test_units_of_features_do_not_matter_to_scinol(stream: cases.Stream, seed: int) -> None:
     """Powers of two, so that the last bit is the same, too."""
     units = 2.0 ** np.random.default_rng(seed).integers(-20, 20, stream.X.shape[1])
     plain, scaled = (
         Learner("scinol", n_features=len(units)).partial_fit(own.csr, own.labels)
-        for own in (stream, Stream(stream.X * units, stream.y, stream.epochs))
+        for own in (stream, cases.Stream(stream.X * units, stream.y, stream.epochs))
     )
     np.testing.assert_array_equal(plain.weights(), scaled.weights() * units[:, None])
     np.testing.assert_array_equal(plain.progress.loss_sum, scaled.progress.loss_sum)
@@ -260,9 +259,9 @@ def test_units_of_features_do_not_matter_to_scinol(stream: Stream, seed: int) ->
 
 @pytest.mark.parametrize("loss", ["logistic", "hinge"])
 @settings(max_examples=60, deadline=None)
-@given(stream=streams(), size=st.sampled_from([0.1, 1.0, 10.0]), seed=st.integers(0, 1000))
+@given(stream=cases.streams(), size=st.sampled_from([0.1, 1.0, 10.0]), seed=st.integers(0, 1000))
 def test_regret_of_scinol_is_within_the_bound_and_nobody_loses_everything(
-    loss: str, stream: Stream, size: float, seed: int
+    loss: str, stream: cases.Stream, size: float, seed: int
 ) -> None:
     """Reg_T(u) ≤ Σ_i (1 − η_{T,i} + u_i·G_{T,i}), also against labels that are wrong whenever they can be."""
     n = stream.X.shape[1]

@@ -15,7 +15,7 @@ from sparseoco.learners.cao_rcd import fill_series
 from sparseoco.learners.numerics import cube_roots
 from sparseoco.offline.epochs import Blocks, EpochProblem, Rounds, fit_epochs, play_rounds, row_sizes
 from sparseoco.offline.passes import LocalPasses, SpanRows
-from tests.learners.streams import Stream, streams
+from tests.learners.cases import Stream, streams
 from tests.offline import oracles, problems
 from tests.oracles.losses import labels_of, rows_of
 from tests.oracles.stream import SLOPES, VALUES
