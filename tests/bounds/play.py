@@ -11,8 +11,7 @@ from sparseoco.learners.ons import Terms, bandit_terms, diameter, ons_numbers
 from sparseoco.offline.bounds import Bound, Floats, Measured, NoBound, regret_bound
 from sparseoco.training.learner import Learner
 from tests.oracles.ftrl import penalty_totals, ranges, share_of_l1
-from tests.oracles.losses import KINDS
-from tests.oracles.stream import SLOPES, VALUES
+from tests.oracles.losses import KINDS, SLOPES, VALUES
 
 Adversary = Callable[[int, float], float]
 """``(t, margin) -> y``: the label ±1 of row t, revealed after the margin of the first configuration."""

@@ -18,7 +18,7 @@ from sparseoco.learners import ALGORITHMS
 from sparseoco.training.learner import Learner
 from tests.bounds.play import Play, bound_of, fixed_labels
 from tests.offline import oracles
-from tests.oracles.stream import SLOPES, VALUES
+from tests.oracles.losses import SLOPES, VALUES
 
 M, N, EPOCHS, SEEDS = 24, 3, 3, 12
 

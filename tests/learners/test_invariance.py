@@ -16,8 +16,8 @@ from sparseoco.learners import ALGORITHMS, algorithm_names
 from sparseoco.training.learner import Learner
 from tests.learners import cases
 from tests.oracles.ftrl import importances
-from tests.oracles.losses import Rounds, each_margin, incurred
-from tests.oracles.stream import METHODS, SLOPES, VALUES
+from tests.oracles.losses import SLOPES, VALUES, Rounds, each_margin, incurred
+from tests.oracles.stream import METHODS
 from tests.support.errors import raises_code
 
 pytestmark = pytest.mark.formulas

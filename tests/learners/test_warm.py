@@ -15,7 +15,8 @@ from sparseoco.learners import ALGORITHMS
 from sparseoco.learners.penalties import PENALTIES
 from sparseoco.training.learner import Learner
 from tests.learners.cases import FEATURES, PENALISED, ROWS, Case, at_a_jump, hard_configurations, labels, rows
-from tests.oracles.stream import ORACLES, SLOPES, VALUES
+from tests.oracles.losses import SLOPES, VALUES
+from tests.oracles.stream import ORACLES
 from tests.support.errors import raises_code
 
 pytestmark = pytest.mark.formulas

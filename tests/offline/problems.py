@@ -1,33 +1,22 @@
 """Random problems and configurations for the tests of cao-rcd."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 import scipy.sparse as sp
-from distributed import Client
 from hypothesis import strategies as st
 from scipy.optimize import minimize as scipy_minimize
 
-from sparseoco.execution.clusters import ClusterOptions
 from sparseoco.kernels.coordinate import PREDICTIONS
 from sparseoco.learners import find_algorithm
 from sparseoco.learners.losses import find_loss
 from sparseoco.learners.penalties import find_penalty
-from sparseoco.offline.cluster.epochs import begin, run_epoch_block
-from sparseoco.offline.cluster.passes import read_rows
 from sparseoco.offline.epochs import Coordinates, EpochProblem
 from sparseoco.offline.passes import column_major
-from sparseoco.storage.commit import commit_json, read_json
-from sparseoco.storage.tables import write_result_table
-from sparseoco.store.shards import Session, Store
-from sparseoco.training.block import Block, Cells, Setting
-from sparseoco.training.search_tables import METRICS_SCHEMA
-from sparseoco.training.stream import NO_FOLD, StreamPosition
-from tests.oracles.stream import SLOPES, VALUES
-from tests.support.searches import plain_search
-from tests.support.stores import make_store, with_columns
+from sparseoco.store.shards import Store
+from sparseoco.training.block import Block, Setting
+from sparseoco.training.stream import NO_FOLD
+from tests.oracles.losses import SLOPES, VALUES
 
 
 def parameters(**given: Any) -> dict[str, Any]:
@@ -126,7 +115,7 @@ def objective(loss: str, X: Any, y: np.ndarray, alpha: float, rho: float, w: np.
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Blocks of epoch methods, and running them on a cluster.
+# Blocks of epoch methods.
 
 
 PREVIOUS = {"predict_gradient": "previous"}
@@ -137,11 +126,6 @@ WAYS = [
     {"estimate": "sampled", "placement": "dealt"},
     {"estimate": "sampled", "placement": "serial", **PREVIOUS},
     {"estimate": "sampled", "placement": "dealt", **PREVIOUS},
-]
-DEALT = {"estimate": "corrected", "placement": "dealt", "parts": 3}
-CLASS_WEIGHTS = (0.5, 2.25)
-CAO_RCD_GRID = [
-    {"alpha": alpha, "R": R, "rounds": 150, "predict_gradient": "last"} for alpha, R in ((0.5, 0.3), (5.0, 1.0))
 ]
 
 
@@ -160,90 +144,8 @@ def epoch_block(store: Store, name: str, grid: list[dict[str, Any]], *, fold: in
     return Block(setting=setting, algorithm=name, configurations=configurations)
 
 
-def weighted_store(folder: Path) -> tuple[Store, np.ndarray]:
-    """A store whose documents have weights, some of them 0, and the weights times those of `CLASS_WEIGHTS`."""
-    store = Store.open(with_columns(make_store(folder / "plain"), folder / "weighted"))
-    return store, np.array(CLASS_WEIGHTS)[store.labels()] * (np.arange(store.n_rows) % 4) / 2
-
-
-def run_block(client: Client, block: Block, store: Store, folder: Path) -> tuple[np.ndarray, list[dict[str, Any]]]:
-    """The final weights, intercepts included, and the tables of each configuration and epoch."""
-    reported: list[int] = []
-    session = Session(client, store)
-    assert run_epoch_block(session, block, folder / "cells", folder / "work", reported.append, resumable=True)
-    assert reported == [store.n_rows * epoch for epoch in range(1, block.setting.epochs + 1)]
-    cells = Cells(folder / "cells", [block.setting.digest])
-    ends = [StreamPosition(epoch, store.n_rows) for epoch in range(1, block.setting.epochs + 1)]
-    tables = [cells.at(block.setting.digest, name, end) for name in block.identities for end in ends]
-    assert all(own is not None for own in tables)
-    method: Any = begin(session, block, folder / "work" / block.digest)
-    return np.array(read_rows(method.weights_file)), tables  # type: ignore[return-value]
-
-
-def metrics(tables: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [own["metrics"][0] for own in tables]
-
-
-def without_timings(folder: Path) -> dict[str, Any]:
-    cells = {path.name: read_json(path) for path in folder.glob("*.json")}
-    for cell in cells.values():
-        for result in cell["results"]:
-            assert result["tables"].pop("timings")[0]["seconds"] > 0
-    return cells
-
-
 # ----------------------------------------------------------------------------------------------------------------------
-# The folder of a search, its regret and the optima by SciPy.
-
-
-ROWS, FEATURES, MARKS, SEED = 160, 30, 4, 3
-ALGORITHMS: dict[str, dict[str, Any]] = {
-    "fobos": {"lam": [0.01, 0.003], "eta0": [0.5]},
-    "cl-fobos": {"lam": [0.01], "eta0": [0.5]},
-    "ftrl-proximal": {"lam": [0.01], "R": [0.2]},
-    "stda": {"lam": [0.02], "gamma": [2.0], "p": [2]},
-    "rda": {"lam": [0.0], "gamma": [2.0]},
-    "cao-ftrl": {"lam": [0.3], "R": [0.2], "predict_gradient": ["none"], "schedule": ["sqrt"]},
-}
-CLUSTER = ClusterOptions(threads=2)
-
-
-def write_search(run: Path, store: Path, **more: Any) -> Path:
-    """Write the files of a search that regret reads: of a search in which all configurations succeeded."""
-    options = plain_search(**({"algorithms": ALGORITHMS, "folds": 1, "seed": SEED, "intercept": False} | more))
-    opened = Store.open(store)
-    classes = [entry.model_dump(mode="json") for entry in opened.manifest.labels.classes]
-    sizes = {"rows": opened.n_rows, "features": opened.n_features, "classes": classes}
-    corpus = {"store": opened.manifest.digest, "folder": str(store.resolve()), **sizes}
-    search = options.model_dump(mode="json")
-    commit_json(run / "run.json", {"name": "r", "seed": SEED, "version": "0", "corpus": corpus, "search": search})
-    rows = [
-        {
-            "configuration": c.number,
-            "algorithm": c.algorithm,
-            "parameters": c.parameters_json,
-            **c.weighting.model_dump(),
-            "loss": options.loss,
-            "penalty": options.penalty,
-            "fold": -1,
-            "epoch": 1,
-            "rows": opened.n_rows,
-            "progressive_loss": 0.5,
-            "progressive_error": 0.1 + c.number / 100,
-            "held_out_rows": 0,
-            "nonzeros": 5,
-            "status": "ok",
-            "reason": "",
-        }
-        for c in options.configurations()
-    ]
-    write_result_table(run / "search" / "metrics.parquet", rows, METRICS_SCHEMA)
-    return run
-
-
-def table(run: Path, name: str) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = pq.read_table(run / "regret" / f"{name}.parquet").to_pylist()
-    return rows
+# Optima by SciPy.
 
 
 def minimum(
@@ -265,7 +167,3 @@ def minimum(
     found = scipy_minimize(value, np.zeros(2 * d), jac=True, bounds=bounds, options=options)
     w = found.x[:d] - found.x[d:]
     return float(value(np.maximum(0, np.concatenate([w, -w])))[0])
-
-
-def files(run: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(run)): path.read_bytes() for path in run.rglob("*") if path.is_file()}

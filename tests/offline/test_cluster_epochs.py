@@ -14,34 +14,73 @@ from sparseoco.execution.clusters import ClusterOptions, WorkerShape, connect
 from sparseoco.execution.pool import TaskError
 from sparseoco.kernels.order import fold_rows
 from sparseoco.offline.cluster import epochs as module
-from sparseoco.offline.cluster.epochs import run_epoch_block
+from sparseoco.offline.cluster.epochs import begin, run_epoch_block
+from sparseoco.offline.cluster.passes import read_rows
 from sparseoco.offline.epochs import EpochProblem, SampledEpochs, fit_epochs
 from sparseoco.offline.passes import LocalPasses, Span
 from sparseoco.search.run import train_block
+from sparseoco.storage.commit import read_json
 from sparseoco.store.corpus import open_corpus
 from sparseoco.store.shards import Session, Store, read_shards
 from sparseoco.store.transpose import transpose
-from sparseoco.training.block import Block
+from sparseoco.training.block import Block, Cells
 from sparseoco.training.models import Model
 from sparseoco.training.search_tables import CURVES, FEATURE_SURVIVAL, METRICS_SCHEMA
-from sparseoco.training.stream import NO_FOLD
+from sparseoco.training.stream import NO_FOLD, StreamPosition
 from tests.offline import problems
 from tests.support.errors import raises_code
 from tests.support.models import dense_weights
 from tests.support.processes import check_under_kills
-from tests.support.stores import make_store
+from tests.support.stores import make_store, with_columns
 
+DEALT = {"estimate": "corrected", "placement": "dealt", "parts": 3}
+CLASS_WEIGHTS = (0.5, 2.25)
+CAO_RCD_GRID = [
+    {"alpha": alpha, "R": R, "rounds": 150, "predict_gradient": "last"} for alpha, R in ((0.5, 0.3), (5.0, 1.0))
+]
 PREVIOUS = {"predict_gradient": "previous", "sample": "uniform", "batch": 2}
 VARIANTS = {
     "serial": {},
     "mini-batches": {"batch": 4},
     "corrected": {"estimate": "corrected"},
-    "corrected, dealt": problems.DEALT,
+    "corrected, dealt": DEALT,
     "dealt": {"placement": "dealt", "parts": 3},
     "previous": PREVIOUS,
     "previous, dealt": {**PREVIOUS, "placement": "dealt", "parts": 3},
 }
 EPOCHS = {"caos-erm": 2, "cao-rcd": 3}
+
+
+def weighted_store(folder: Path) -> tuple[Store, np.ndarray]:
+    """A store whose documents have weights, some of them 0, and the weights times those of `CLASS_WEIGHTS`."""
+    store = Store.open(with_columns(make_store(folder / "plain"), folder / "weighted"))
+    return store, np.array(CLASS_WEIGHTS)[store.labels()] * (np.arange(store.n_rows) % 4) / 2
+
+
+def run_block(client: Client, block: Block, store: Store, folder: Path) -> tuple[np.ndarray, list[dict[str, Any]]]:
+    """The final weights, intercepts included, and the tables of each configuration and epoch."""
+    reported: list[int] = []
+    session = Session(client, store)
+    assert run_epoch_block(session, block, folder / "cells", folder / "work", reported.append, resumable=True)
+    assert reported == [store.n_rows * epoch for epoch in range(1, block.setting.epochs + 1)]
+    cells = Cells(folder / "cells", [block.setting.digest])
+    ends = [StreamPosition(epoch, store.n_rows) for epoch in range(1, block.setting.epochs + 1)]
+    tables = [cells.at(block.setting.digest, name, end) for name in block.identities for end in ends]
+    assert all(own is not None for own in tables)
+    method: Any = begin(session, block, folder / "work" / block.digest)
+    return np.array(read_rows(method.weights_file)), tables  # type: ignore[return-value]
+
+
+def metrics(tables: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [own["metrics"][0] for own in tables]
+
+
+def without_timings(folder: Path) -> dict[str, Any]:
+    cells = {path.name: read_json(path) for path in folder.glob("*.json")}
+    for cell in cells.values():
+        for result in cell["results"]:
+            assert result["tables"].pop("timings")[0]["seconds"] > 0
+    return cells
 
 
 @pytest.fixture(scope="module")
@@ -67,11 +106,11 @@ Run = Callable[..., tuple[np.ndarray, list[dict[str, Any]]]]
 @pytest.fixture
 def run(client: Client, store: Store, tmp_path: Path) -> Run:
     """``run(block, folder)``: a block of the store on the cluster, in a folder of the test."""
-    return lambda block, folder="": problems.run_block(client, block, store, tmp_path / folder)
+    return lambda block, folder="": run_block(client, block, store, tmp_path / folder)
 
 
 Grid = list[dict[str, Any]]
-METHODS = {"caos-erm": problems.caos_erm_grid(problems.DEALT), "cao-rcd": problems.CAO_RCD_GRID}
+METHODS = {"caos-erm": problems.caos_erm_grid(DEALT), "cao-rcd": CAO_RCD_GRID}
 each_method = pytest.mark.parametrize(("name", "grid"), METHODS.items(), ids=METHODS)
 
 
@@ -80,7 +119,7 @@ def block_of(store: Store, name: str, grid: Grid, **more: Any) -> Block:
 
 
 def cao_rcd_grid(**more: Any) -> list[dict[str, Any]]:
-    return [entry | more for entry in problems.CAO_RCD_GRID]
+    return [entry | more for entry in CAO_RCD_GRID]
 
 
 CASES = {
@@ -108,12 +147,12 @@ def test_the_cluster_has_the_bits_of_one_process(
     store, epochs = stores[classes], EPOCHS[name]
     X, _ = read_shards(store.folder)
     block = problems.epoch_block(store, name, grid, epochs=epochs, penalty=penalty)
-    weights, tables = problems.run_block(client, block, store, tmp_path)
+    weights, tables = run_block(client, block, store, tmp_path)
     own = {"algorithm": name, "penalty": penalty, "grid": grid, "epochs": epochs, "seed": 5}
     fit = fit_epochs(X, store.labels(), n_classes=classes, **own)
     assert weights.any()
     assert weights.tobytes() == fit.weights.tobytes()
-    figures = problems.metrics(tables)
+    figures = metrics(tables)
     np.testing.assert_allclose([row["objective"] for row in figures], fit.objective.T.ravel(), rtol=1e-12)
     halves = np.split(weights, 2, axis=1)
     assert [row["nonzeros"] for row in figures[epochs - 1 :: epochs]] == [np.count_nonzero(half) for half in halves]
@@ -128,15 +167,13 @@ def test_bits_do_not_depend_on_cluster_shards_or_grid(
     monkeypatch.setattr("sparseoco.store.corpus.MAPPED_BYTES", 0)  # as if it were large
     finer, epochs = Store.open(make_store(tmp_path / "finer", shard_rows=23)), EPOCHS[name]
     for i in range(2):
-        weights, own = problems.run_block(
-            single, block_of(finer, name, grid[i : i + 1]), finer, tmp_path / f"alone-{i}"
-        )
+        weights, own = run_block(single, block_of(finer, name, grid[i : i + 1]), finer, tmp_path / f"alone-{i}")
         assert weights[:, 0].tobytes() == expected[:, i].tobytes()
-        assert problems.metrics(own) == problems.metrics(tables)[epochs * i : epochs * (i + 1)]
+        assert metrics(own) == metrics(tables)[epochs * i : epochs * (i + 1)]
 
 
 def test_one_part_is_serial(run: Run, store: Store) -> None:
-    own = (problems.caos_erm_grid({"estimate": "corrected"}), problems.caos_erm_grid({**problems.DEALT, "parts": 1}))
+    own = (problems.caos_erm_grid({"estimate": "corrected"}), problems.caos_erm_grid({**DEALT, "parts": 1}))
     serial, alone = (run(block_of(store, "caos-erm", grid))[0] for grid in own)
     assert alone.tobytes() == serial.tobytes()
 
@@ -144,7 +181,7 @@ def test_one_part_is_serial(run: Run, store: Store) -> None:
 @pytest.mark.parametrize("name", METHODS)
 def test_held_out_rows_are_neither_learned_nor_drawn(name: str, run: Run, store: Store) -> None:
     """The tables hold the metrics of the weights."""
-    grid, epochs = problems.caos_erm_grid({}) if name == "caos-erm" else problems.CAO_RCD_GRID, EPOCHS[name]
+    grid, epochs = problems.caos_erm_grid({}) if name == "caos-erm" else CAO_RCD_GRID, EPOCHS[name]
     block = block_of(store, name, grid, fold=1)
     weights, tables = run(block)
     X, labels = read_shards(store.folder)[0], store.labels()
@@ -183,25 +220,25 @@ def test_held_out_rows_are_neither_learned_nor_drawn(name: str, run: Run, store:
     ("name", "grid", "fold"),
     [
         ("caos-erm", problems.caos_erm_grid({}), NO_FOLD),
-        ("caos-erm", problems.caos_erm_grid(problems.DEALT), NO_FOLD),
-        ("cao-rcd", problems.CAO_RCD_GRID, NO_FOLD),
-        ("cao-rcd", problems.CAO_RCD_GRID, 1),
+        ("caos-erm", problems.caos_erm_grid(DEALT), NO_FOLD),
+        ("cao-rcd", CAO_RCD_GRID, NO_FOLD),
+        ("cao-rcd", CAO_RCD_GRID, 1),
     ],
     ids=["serial", "dealt", "cao-rcd", "cao-rcd, fold"],
 )
 def test_weights_and_an_intercept(name: str, grid: Grid, fold: int, client: Client, tmp_path: Path) -> None:
     """The objective has the weights of documents and classes; loss and error, as those of streams, do not."""
-    store, sample_weights = problems.weighted_store(tmp_path)
+    store, sample_weights = weighted_store(tmp_path)
     X, labels, epochs = read_shards(store.folder)[0], store.labels(), EPOCHS[name]
-    extended = {"epochs": epochs, "fold": fold, "class_weights": problems.CLASS_WEIGHTS, "intercept": True}
-    weights, tables = problems.run_block(client, problems.epoch_block(store, name, grid, **extended), store, tmp_path)
+    extended = {"epochs": epochs, "fold": fold, "class_weights": CLASS_WEIGHTS, "intercept": True}
+    weights, tables = run_block(client, problems.epoch_block(store, name, grid, **extended), store, tmp_path)
     if fold != NO_FOLD:
         sample_weights[fold_rows(5, 0, store.n_rows, fold, 4)] = 0.0
     arguments = {"algorithm": name, "grid": grid, "epochs": epochs, "seed": 5, "fit_intercept": True}
     fit = fit_epochs(X, labels, sample_weight=sample_weights, **arguments)
     assert weights.tobytes() == np.vstack([fit.weights, fit.intercepts[:, 0]]).tobytes()
     assert weights.tobytes() != fit_epochs(X, labels, **arguments).weights.tobytes()
-    figures = problems.metrics(tables)
+    figures = metrics(tables)
     np.testing.assert_allclose([row["objective"] for row in figures], fit.objective.T.ravel(), rtol=1e-12)
     last = figures[epochs - 1 :: epochs]
     assert [row["nonzeros"] for row in last] == np.count_nonzero(fit.weights, axis=0).tolist()
@@ -240,7 +277,7 @@ def test_a_killed_run_resumes_with_the_same_bits(
     """Killed after each step: sizes, passes, rounds, states."""
     block = block_of(store, name, grid)
     expected, _ = run(block, "whole")
-    cells = problems.without_timings(tmp_path / "whole" / "cells")
+    cells = without_timings(tmp_path / "whole" / "cells")
     steps = [(module.SampledOnCluster, step) for step in ("_row_sizes", "_start_rounds", "_load")]
     steps += [(module.CoordinatesOnCluster, step) for step in ("_play", "_load")]
     for moment in range(7 if name == "caos-erm" else 2 * EPOCHS[name]):
@@ -252,11 +289,11 @@ def test_a_killed_run_resumes_with_the_same_bits(
                 run(block, folder)
         weights, _ = run(block, folder)
         assert weights.tobytes() == expected.tobytes()
-        assert problems.without_timings(tmp_path / folder / "cells") == cells
+        assert without_timings(tmp_path / folder / "cells") == cells
 
 
 def test_a_task_that_dies_after_its_work_is_repeated(run: Run, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    block = block_of(store, "cao-rcd", problems.CAO_RCD_GRID)
+    block = block_of(store, "cao-rcd", CAO_RCD_GRID)
     expected, _ = run(block, "whole")
     with monkeypatch.context() as patch:
         patch.setattr(module, "commit_state", dying(module.commit_state, iter(range(9)), 1, RuntimeError("killed")))
@@ -296,7 +333,7 @@ def test_it_stops_when_asked_and_leaves_only_the_last_state(client: Client, tmp_
 
 
 @pytest.mark.parametrize(
-    ("name", "grid"), [("caos-erm", problems.caos_erm_grid(problems.DEALT)[:1]), ("cao-rcd", problems.CAO_RCD_GRID[:1])]
+    ("name", "grid"), [("caos-erm", problems.caos_erm_grid(DEALT)[:1]), ("cao-rcd", CAO_RCD_GRID[:1])]
 )
 def test_a_model(name: str, grid: Grid, client: Client, store: Store, tmp_path: Path) -> None:
     epochs = EPOCHS[name]
@@ -358,8 +395,8 @@ def test_killed_workers(
     store = Store.open(make_store(tmp_path / "store", shard_rows=30))
     block = block_of(store, name, grid, epochs=8)
     with connect(ClusterOptions(threads=2), tmp_path / "scratch") as client:
-        expected, _ = problems.run_block(client, block, store, tmp_path / "whole")
-    cells = problems.without_timings(tmp_path / "whole" / "cells")
+        expected, _ = run_block(client, block, store, tmp_path / "whole")
+    cells = without_timings(tmp_path / "whole" / "cells")
 
     def transposed_files(folder: Path) -> list[str]:
         return sorted(path.name for path in (folder / "work").glob("columns-*/*"))
@@ -367,9 +404,9 @@ def test_killed_workers(
     with connect(ClusterOptions(workers=2, threads=1), tmp_path / "processes") as client:
 
         def run_once(folder: Path) -> None:
-            weights, _ = problems.run_block(client, block, store, folder)
+            weights, _ = run_block(client, block, store, folder)
             assert weights.tobytes() == expected.tobytes()
-            assert problems.without_timings(folder / "cells") == cells
+            assert without_timings(folder / "cells") == cells
             assert transposed_files(folder) == transposed_files(tmp_path / "whole")
 
         check_under_kills(tmp_path / "runs", run_once, kills=kills, seed=seed)

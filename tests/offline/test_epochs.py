@@ -17,8 +17,7 @@ from sparseoco.offline.epochs import Blocks, EpochProblem, Rounds, fit_epochs, p
 from sparseoco.offline.passes import LocalPasses, SpanRows
 from tests.learners.cases import Stream, streams
 from tests.offline import oracles, problems
-from tests.oracles.losses import labels_of, rows_of
-from tests.oracles.stream import SLOPES, VALUES
+from tests.oracles.losses import SLOPES, VALUES, labels_of, rows_of
 
 pytestmark = pytest.mark.formulas
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from scipy.sparse import csr_matrix
 
@@ -26,18 +27,74 @@ from sparseoco.report.figures import regret_lines, suboptimality_figure
 from sparseoco.report.page import render
 from sparseoco.report.results import leaderboard_rows, read_results
 from sparseoco.storage.commit import commit_json, read_json
+from sparseoco.storage.tables import write_result_table
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.store.weighting import FeatureOptions
+from sparseoco.training.search_tables import METRICS_SCHEMA
 from tests.offline.oracles import bounds_of, chances_of
-from tests.offline.problems import CLUSTER, FEATURES, MARKS, ROWS, SEED, files, minimum, table, write_search
-from tests.oracles.losses import labels_of, rows_of, unpenalised
-from tests.oracles.stream import ORACLES, VALUES
+from tests.offline.problems import minimum
+from tests.oracles.losses import VALUES, labels_of, rows_of, unpenalised
+from tests.oracles.stream import ORACLES
 from tests.support.commands import call
 from tests.support.damage import KINDS, damage
 from tests.support.errors import raises_code
 from tests.support.pages import figures
 from tests.support.searches import plain_search
 from tests.support.stores import make_store, with_columns, with_values
+
+ROWS, FEATURES, MARKS, SEED = 160, 30, 4, 3
+ALGORITHMS: dict[str, dict[str, Any]] = {
+    "fobos": {"lam": [0.01, 0.003], "eta0": [0.5]},
+    "cl-fobos": {"lam": [0.01], "eta0": [0.5]},
+    "ftrl-proximal": {"lam": [0.01], "R": [0.2]},
+    "stda": {"lam": [0.02], "gamma": [2.0], "p": [2]},
+    "rda": {"lam": [0.0], "gamma": [2.0]},
+    "cao-ftrl": {"lam": [0.3], "R": [0.2], "predict_gradient": ["none"], "schedule": ["sqrt"]},
+}
+CLUSTER = ClusterOptions(threads=2)
+
+
+def write_search(run: Path, store: Path, **more: Any) -> Path:
+    """Write the files of a search that regret reads: of a search in which all configurations succeeded."""
+    options = plain_search(**({"algorithms": ALGORITHMS, "folds": 1, "seed": SEED, "intercept": False} | more))
+    opened = Store.open(store)
+    classes = [entry.model_dump(mode="json") for entry in opened.manifest.labels.classes]
+    sizes = {"rows": opened.n_rows, "features": opened.n_features, "classes": classes}
+    corpus = {"store": opened.manifest.digest, "folder": str(store.resolve()), **sizes}
+    search = options.model_dump(mode="json")
+    commit_json(run / "run.json", {"name": "r", "seed": SEED, "version": "0", "corpus": corpus, "search": search})
+    rows = [
+        {
+            "configuration": c.number,
+            "algorithm": c.algorithm,
+            "parameters": c.parameters_json,
+            **c.weighting.model_dump(),
+            "loss": options.loss,
+            "penalty": options.penalty,
+            "fold": -1,
+            "epoch": 1,
+            "rows": opened.n_rows,
+            "progressive_loss": 0.5,
+            "progressive_error": 0.1 + c.number / 100,
+            "held_out_rows": 0,
+            "nonzeros": 5,
+            "status": "ok",
+            "reason": "",
+        }
+        for c in options.configurations()
+    ]
+    write_result_table(run / "search" / "metrics.parquet", rows, METRICS_SCHEMA)
+    return run
+
+
+def table(run: Path, name: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = pq.read_table(run / "regret" / f"{name}.parquet").to_pylist()
+    return rows
+
+
+def files(run: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(run)): path.read_bytes() for path in run.rglob("*") if path.is_file()}
+
 
 CLASS_WEIGHT = {"c1": 0.5}
 GRID = {"algorithms": {"cl-fobos": {"lam": [0.05], "eta0": [0.5]}}}

@@ -18,8 +18,8 @@ from sparseoco.training.learner import Learner
 from sparseoco.training.stream import MatrixRows, Order
 from tests.bounds.play import bound_of
 from tests.oracles.ftrl import penalty_totals
-from tests.oracles.losses import labels_of, rows_of, unpenalised
-from tests.oracles.stream import ORACLES, SLOPES, VALUES
+from tests.oracles.losses import SLOPES, VALUES, labels_of, rows_of, unpenalised
+from tests.oracles.stream import ORACLES
 from tests.support.errors import raises_code
 
 pytestmark = pytest.mark.formulas

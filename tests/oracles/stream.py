@@ -13,10 +13,8 @@ from typing import Any
 import numpy as np
 
 import tests.oracles
-from tests.oracles.losses import SLOPES, VALUES, Rounds, each_margin
-from tests.oracles.proximal import soft
+from tests.oracles.losses import Rounds, each_margin
 
-__all__ = ["METHODS", "ORACLES", "SLOPES", "VALUES", "soft"]
 METHODS: dict[str, Callable[..., Iterator[np.ndarray]]] = {}
 for _, module, _ in iter_modules(tests.oracles.__path__, "tests.oracles."):
     if module != __name__:

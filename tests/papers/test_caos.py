@@ -17,7 +17,8 @@ from sparseoco.papers.caos.experiment import TESTED_R
 from sparseoco.papers.rows import Row, column, grouped, select
 from sparseoco.papers.sources import Documents
 from tests.offline.oracles import cao_rcd, caos_erm
-from tests.oracles.stream import ORACLES, SLOPES
+from tests.oracles.losses import SLOPES
+from tests.oracles.stream import ORACLES
 from tests.papers.small import load, rows_of
 
 PAPER = "caos"

@@ -19,7 +19,8 @@ from sparseoco.training.decisions import read_predictions
 from sparseoco.training.models import Model
 from sparseoco.training.options import SearchOptions
 from sparseoco.training.stream import NO_FOLD, StreamPosition
-from tests.oracles.stream import SLOPES, soft
+from tests.oracles.losses import SLOPES
+from tests.oracles.proximal import soft
 from tests.support.errors import raises_code
 from tests.support.models import dense_weights
 from tests.support.searches import TablesOf, plain_search, search_tables, site
