@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from sparseoco.learners import ALGORITHMS, find_algorithm
 from sparseoco.learners.penalties import PENALTIES
-from sparseoco.offline import bounds
 from sparseoco.offline.bounds import QUANTITIES, THEOREMS, Bound, NoBound, regret_bound, state_quantities
 from tests.bounds.play import Adversary, Play, against, bound_of, fixed_labels
 from tests.offline.oracles import algorithm_4
@@ -352,7 +351,8 @@ def test_every_learner_has_a_theorem_or_a_reason() -> None:
 
 
 def test_a_learner_without_a_theorem_needs_no_entry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounds, "find_algorithm", {"new": replace(find_algorithm("fobos"), name="new")}.__getitem__)
+    new = {"new": replace(find_algorithm("fobos"), name="new")}
+    monkeypatch.setattr("sparseoco.offline.bounds.find_algorithm", new.__getitem__)
     bound = regret_bound("new", {"eta0": 1.0})
     assert isinstance(bound, NoBound)
     assert "new" in bound.why

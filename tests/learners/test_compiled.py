@@ -20,7 +20,6 @@ import pytest
 import scipy.sparse as sp
 
 from sparseoco.core import compile_cache as compiling
-from sparseoco.core.compile_cache import compiled, register_jitable
 from sparseoco.kernels.stream import bind, rule_key, store, unused
 from sparseoco.learners import ALGORITHMS, algorithm_names
 from sparseoco.learners.contract import RowInfo, Rule, advance_clock, see_row
@@ -78,7 +77,7 @@ class Played(NamedTuple):
     def learned(self) -> Arrays:
         """Weights in every round, without the feature until a weight is given, and the state after the last."""
         rules = [rule for rule, _ in self.rules.values()]
-        kernel = compiled(in_turn([build_rounds(rule) for rule in rules]), *map(str, map(rule_key, rules)))
+        kernel = compiling.compiled(in_turn([build_rounds(rule) for rule in rules]), *map(str, map(rule_key, rules)))
         x = np.random.default_rng(2).choice([0.0, 0.7, -2.3], ROWS) * (np.arange(ROWS) >= GIVEN)
         arrays = []
         for rule, params in self.rules.values():
@@ -123,7 +122,7 @@ def build_rounds(rule: Rule) -> Any:
 def in_turn(functions: list[Any]) -> Any:
     """A function that calls them all, each with arguments of its own."""
     first, *others = functions
-    call, rest = register_jitable(first), register_jitable(in_turn(others)) if others else unused
+    call, rest = compiling.register_jitable(first), compiling.register_jitable(in_turn(others)) if others else unused
 
     def each(arguments):  # type: ignore[no-untyped-def]
         call(*arguments[0])

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from sparseoco.learners import domains
 from sparseoco.training.learner import Learner
 from tests.oracles.dense import ball_projection, simplex_projection
+from tests.oracles.losses import SLOPES, VALUES
 from tests.support.errors import raises_code
 
 
@@ -119,15 +120,6 @@ def test_steps_of_many_dimensions_are_optimal(domain: str, n: int) -> None:
         assert_optimal_on_simplex(x, z, A, 1e-9 / n)
 
 
-def play(loss: str, margins: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Value, slope and curvature of a loss, labels ±1 where it is logistic."""
-    if loss == "squared":
-        u = margins - labels
-        return 0.5 * u * u, u, np.ones_like(u)
-    e = np.exp(-labels * margins)
-    return np.log1p(e), -labels * e / (1 + e), e / (1 + e) ** 2
-
-
 @pytest.mark.parametrize("loss", ["squared", "logistic"])
 @pytest.mark.parametrize("D", [0.5, 2.0, 6.0])
 def test_constants_bound_every_point_and_are_reached(loss: str, D: float) -> None:
@@ -140,7 +132,8 @@ def test_constants_bound_every_point_and_are_reached(loss: str, D: float) -> Non
     inside *= D / 2 * rng.random((500, 1)) / np.linalg.norm(inside, axis=1, keepdims=True)
     worst = np.vstack([D / 2 * Z / sizes, -D / 2 * Z / sizes])  # along z the margin is largest
     for points, reached in ((inside, False), (worst, True)):
-        value, slope, curvature = play(loss, points @ Z.T, y)
+        value, slope = VALUES[loss](points @ Z.T, y), SLOPES[loss](points @ Z.T, y)
+        curvature = 1.0 if loss == "squared" else np.abs(slope) * (1 - np.abs(slope))
         F, G, alpha = np.abs(value).max(), (np.abs(slope) * sizes.T).max(), (curvature / slope**2).min()
         assert F <= constants.F * (1 + 1e-12)
         assert G <= constants.G * (1 + 1e-12)

@@ -14,7 +14,6 @@ from sparseoco.execution.clusters import ClusterOptions, WorkerShape, connect
 from sparseoco.execution.pool import TaskError
 from sparseoco.kernels.order import fold_rows
 from sparseoco.offline.cluster import epochs as module
-from sparseoco.offline.cluster.epochs import begin, run_epoch_block
 from sparseoco.offline.cluster.passes import read_rows
 from sparseoco.offline.epochs import EpochProblem, SampledEpochs, fit_epochs
 from sparseoco.offline.passes import LocalPasses, Span
@@ -61,13 +60,13 @@ def run_block(client: Client, block: Block, store: Store, folder: Path) -> tuple
     """The final weights, intercepts included, and the tables of each configuration and epoch."""
     reported: list[int] = []
     session = Session(client, store)
-    assert run_epoch_block(session, block, folder / "cells", folder / "work", reported.append, resumable=True)
+    assert module.run_epoch_block(session, block, folder / "cells", folder / "work", reported.append, resumable=True)
     assert reported == [store.n_rows * epoch for epoch in range(1, block.setting.epochs + 1)]
     cells = Cells(folder / "cells", [block.setting.digest])
     ends = [StreamPosition(epoch, store.n_rows) for epoch in range(1, block.setting.epochs + 1)]
     tables = [cells.at(block.setting.digest, name, end) for name in block.identities for end in ends]
     assert all(own is not None for own in tables)
-    method: Any = begin(session, block, folder / "work" / block.digest)
+    method: Any = module.begin(session, block, folder / "work" / block.digest)
     return np.array(read_rows(method.weights_file)), tables  # type: ignore[return-value]
 
 
@@ -321,14 +320,14 @@ def test_it_stops_when_asked_and_leaves_only_the_last_state(client: Client, tmp_
     block = block_of(store, "caos-erm", problems.caos_erm_grid({}), epochs=3)
     reported: list[int] = []
     session, folders = Session(client, store), (tmp_path / "cells", tmp_path / "work")
-    assert not run_epoch_block(session, block, *folders, reported.append, stopped=lambda: len(reported) == 1)
+    assert not module.run_epoch_block(session, block, *folders, reported.append, stopped=lambda: len(reported) == 1)
     own = tmp_path / "work" / block.digest
     assert sorted(path.name for path in own.glob("state-*")) == [f"state-1.{kind}" for kind in ("json", "npy", "npz")]
     assert not list(own.glob("passes/*"))
-    assert run_epoch_block(session, block, *folders, reported.append)
+    assert module.run_epoch_block(session, block, *folders, reported.append)
     assert not own.exists()
     shutil.rmtree(store.folder)  # what is in its cells is not run again
-    assert run_epoch_block(session, block, *folders, reported.append)
+    assert module.run_epoch_block(session, block, *folders, reported.append)
     assert len(reported) == 4
 
 

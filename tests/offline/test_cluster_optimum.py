@@ -11,7 +11,6 @@ import scipy.sparse as sp
 from distributed import Client
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.sparse import csr_matrix
 from sklearn.svm import l1_min_c
 from typer.testing import CliRunner
 
@@ -241,7 +240,7 @@ def test_a_corrupt_state_is_ignored(solve: Solve, store: Path, tmp_path: Path, m
 def test_a_restored_solver_continues_with_the_same_bits() -> None:
     random = np.random.default_rng(0)
     X, y = random.integers(0, 3, (80, 20)), random.integers(0, 2, 80).astype(np.float64)
-    passes = full_passes.LocalPasses.of(csr_matrix(X), y)
+    passes = full_passes.LocalPasses.of(sp.csr_matrix(X), y)
     problem = OptimumProblem.of(OptimumOptions(alphas=(0.5, 30.0), loss="hinge"), 2)
     one = QuasiNewton(passes, problem, tol=1e-2)
     for _ in range(12):
@@ -314,7 +313,7 @@ def test_optima_of_weighted_counts_are_those_of_their_values(
 
 
 RANDOM = np.random.default_rng(0)
-X = csr_matrix(RANDOM.poisson(0.4, (90, 25)) * RANDOM.random(25))
+X = sp.csr_matrix(RANDOM.poisson(0.4, (90, 25)) * RANDOM.random(25))
 LABELS = RANDOM.integers(0, 3, 90)
 BINARY = (LABELS > 0).astype(np.int64)
 

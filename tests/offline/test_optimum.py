@@ -19,7 +19,6 @@ from sparseoco.offline.optimum import Newton, OptimumProblem, minimise
 from sparseoco.offline.options import OptimumOptions
 from sparseoco.offline.passes import LocalPasses, Span
 from sparseoco.offline.quasi_newton import QuasiNewton
-from sparseoco.training.learner import Learner
 from tests.offline import problems
 from tests.oracles.losses import VALUES
 from tests.support.errors import raises_code
@@ -479,8 +478,6 @@ def test_what_has_no_meaning_is_refused(code: str, value: str, arguments: dict[s
 
 
 def test_streams_are_of_other_learners() -> None:
-    with raises_code("not-online", "caos-erm"):
-        Learner("caos-erm", n_features=3)
     with raises_code("not-online", "caos-erm"):
         SparseOnlineClassifier("caos-erm").fit(*problems.random_problem(20, 5))
 

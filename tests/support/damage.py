@@ -18,7 +18,6 @@ import pytest
 
 from sparseoco.core.errors import SparseocoError
 from sparseoco.storage import commit
-from sparseoco.storage.commit import CHECKSUM, digest_value
 from sparseoco.storage.remote import RemotePath, Version
 from tests.support.errors import raises_code
 
@@ -261,7 +260,7 @@ DELETED = object()
 def reshaped(data: bytes, chooser: random.Random) -> tuple[bytes, str]:
     """The content of a JSON file with one value replaced or removed, and what was done."""
     value = json.loads(data)
-    value.pop(CHECKSUM, None)
+    value.pop(commit.CHECKSUM, None)
     key = chooser.choice(list(_keys(value)))
     new = chooser.choice((*VALUES, *([DELETED] if key else ())))
     value = _replaced(value, key, new)
@@ -271,14 +270,14 @@ def reshaped(data: bytes, chooser: random.Random) -> tuple[bytes, str]:
 def forge(path: Path, key: tuple[Any, ...], new: object = DELETED) -> None:
     """Replace or remove an entry of a JSON file, which has a checksum that matches."""
     value = json.loads(path.read_bytes())
-    value.pop(CHECKSUM, None)
+    value.pop(commit.CHECKSUM, None)
     path.write_bytes(checksummed(_replaced(value, key, new)))
 
 
 def checksummed(value: Any) -> bytes:
     """Any JSON value as the content of a file, with a checksum that matches if it is an object."""
     if isinstance(value, dict):
-        value = {**value, CHECKSUM: digest_value(value)}
+        value = {**value, commit.CHECKSUM: commit.digest_value(value)}
     return json.dumps(value).encode()
 
 
