@@ -186,9 +186,7 @@ def test_examples_of_help_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 
 
 @pytest.mark.fault(58)
-def test_folders_whose_names_are_not_utf8(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_names_not_in_utf8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     reviews, bad = write_reviews(tmp_path / "reviews.jsonl", rows=10), tmp_path / "d\udcff"
     bad.mkdir()
     for command in (

@@ -80,10 +80,17 @@ def trees() -> dict[str, ast.Module]:
     return {str(path.relative_to(PACKAGE)): ast.parse(path.read_text()) for path in sorted(PATHS)}
 
 
+@cache
+def classes_and_calls() -> list[tuple[str, ast.ClassDef | ast.Call]]:
+    """Those of all modules, each with the path of its module."""
+    every = ((path, node) for path, tree in trees().items() for node in ast.walk(tree))
+    return [(path, node) for path, node in every if isinstance(node, (ast.ClassDef, ast.Call))]
+
+
 def kinds() -> dict[str, type[SparseocoError]]:
     """Names of our error classes, and the nearest of the three with an exit status of its own that they derive from."""
     found = dict(KINDS)
-    classes = [node for tree in trees().values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    classes = [node for _, node in classes_and_calls() if isinstance(node, ast.ClassDef)]
     while new := {
         node.name: found[base.id]
         for node in classes
@@ -98,8 +105,7 @@ def defaults() -> set[str]:
     """Names of the classes that have a default code of their own."""
     return {
         node.name
-        for path, tree in trees().items()
-        for node in ast.walk(tree)
+        for path, node in classes_and_calls()
         if isinstance(node, ast.ClassDef) and path != "core/errors.py"
         for method in node.body
         if isinstance(method, ast.FunctionDef)
@@ -113,8 +119,7 @@ def constructions() -> list[Construction]:
     known, optional = kinds(), defaults()
     return [
         Construction(f"{path}:{node.lineno}", known[node.func.id], codes[0] if codes else None)
-        for path, tree in trees().items()
-        for node in ast.walk(tree)
+        for path, node in classes_and_calls()
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in known
         for codes in [[keyword.value for keyword in node.keywords if keyword.arg == "code"]]
         if codes or node.func.id not in optional

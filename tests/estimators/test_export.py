@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import skops.io
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from sklearn.pipeline import Pipeline
@@ -77,6 +76,8 @@ def written(folder: Path, store: Store, weighting: Weighting = TFIDF, **descript
 
 def exported(model: Model, path: Path) -> Pipeline:
     """The pipeline as it is read back."""
+    import skops.io  # in a second, which only these tests should take
+
     export_sklearn(model, path)
     several = model.outputs > 1
     assert skops.io.get_untrusted_types(file=path) == ([SPARSE] if several else [])
@@ -90,9 +91,7 @@ def check_margins(pipeline: Pipeline, model: Model, texts: list[str]) -> None:
 
 
 @pytest.mark.parametrize("tokenizer", TOKENIZERS, ids=str)
-def test_any_text_has_the_margins_of_the_model(
-    tmp_path_factory: pytest.TempPathFactory, tokenizer: dict[str, Any]
-) -> None:
+def test_any_text_has_the_models_margins(tmp_path_factory: pytest.TempPathFactory, tokenizer: dict[str, Any]) -> None:
     folder = tmp_path_factory.mktemp("tokenizer")
     model = written(folder / "model", ingested(folder, **tokenizer))
     pipeline = exported(model, folder / "model.skops")

@@ -138,9 +138,7 @@ def test_mistakes_are_ordered_by_confidence() -> None:
         (THREE, "several", {"roc", "precision", "reliability"}),
     ],
 )
-def test_the_page_shows_predictions(
-    tmp_path: Path, classes: tuple[tuple[str, int], ...], kind: str, drawn: set[str]
-) -> None:
+def test_page_of_predictions(tmp_path: Path, classes: tuple[tuple[str, int], ...], kind: str, drawn: set[str]) -> None:
     run = write_run(tmp_path, classes=classes)
     write_predictions(run, classes, rows=300, kind=kind)
     page = write_report(run).read_text()

@@ -53,9 +53,7 @@ def test_training_gives_the_bits_of_a_learner(store: Path, tmp_path: Path, algor
 
 
 @pytest.mark.parametrize("algorithm", algorithm_names("dense"))
-def test_a_block_that_was_stopped_ends_with_the_same_cell(
-    store: Path, tmp_path: Path, algorithm: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stopped_block_resumes(store: Path, tmp_path: Path, algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It resumes from its checkpoint, not from the first row."""
     monkeypatch.setattr("sparseoco.training.stream.CHUNK_ROWS", 16)
     monkeypatch.setattr("sparseoco.search.worker.POLL_SECONDS", 0.0)
@@ -96,9 +94,7 @@ def test_the_bytes_of_a_column_are_counted(store: Path) -> None:
 
 
 @pytest.mark.usefixtures("here")
-def test_too_many_features_are_refused_before_anything_runs(
-    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_many_features_are_refused_at_once(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And let through where a model kept few enough of them."""
     monkeypatch.setattr(sizes, "DENSE_BYTES", 8 * 20**2)
     options = plain_search(algorithms={"cl-fobos": {}, "ons": {}}, folds=2)

@@ -71,9 +71,7 @@ def test_the_same_bytes_for_any_shards_chunks_and_reruns(tmp_path: Path, monkeyp
     assert path.read_bytes() == written
 
 
-def test_a_large_corpus_is_sampled_without_bias_to_folds(
-    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_corpus_is_sampled_evenly(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     every = search(store, tmp_path / "all")
     monkeypatch.setattr("sparseoco.search.run.ROWS", 100)
     some = search(store, tmp_path / "some")

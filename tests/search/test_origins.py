@@ -227,9 +227,7 @@ def test_classes_are_found_by_name(store: Path, tmp_path: Path) -> None:
         begun("cl-fobos", store, tmp_path / "many")
 
 
-def test_every_configuration_of_a_search_starts_from_the_weights(
-    tables_of: TablesOf, store: Path, tmp_path: Path
-) -> None:
+def test_every_configuration_starts_from_the_weights(tables_of: TablesOf, store: Path, tmp_path: Path) -> None:
     """And its cells are never taken for those of a search that began from nothing, or from another model."""
     for name, epochs in (("first", 1), ("other", 2)):
         train(store, tmp_path / name, epochs=epochs)

@@ -113,7 +113,7 @@ def test_one_part_is_a_plain_learner(tables_of: TablesOf, searched: dict[str, An
 
 
 @pytest.mark.usefixtures("early_rungs")
-def test_configurations_with_parts_run_to_the_end_of_a_search_that_halves(
+def test_parts_run_to_the_end_of_a_search_that_halves(
     tables_of: TablesOf, searched: dict[str, Any], store: Store
 ) -> None:
     given = options(halving=2)
@@ -207,9 +207,7 @@ def test_held_out_predictions_are_of_the_averaged_weights(client: Client, store:
     np.testing.assert_allclose(np.sort(found.margins[own, 0]), np.sort(margins), rtol=1e-9)
 
 
-def test_a_configuration_that_diverges_in_a_part_is_reported_by_the_row_of_the_stream(
-    tables_of: TablesOf, store: Store
-) -> None:
+def test_divergence_in_a_part_is_reported_by_the_row_of_the_stream(tables_of: TablesOf, store: Store) -> None:
     given = options(
         algorithms={"fobos": {"lam": [0.0], "eta0": [1e200], "parts": [2]}}, folds=1, loss="squared_hinge", epochs=2
     )

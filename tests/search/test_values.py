@@ -184,9 +184,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("intercept", [None, False])
 @pytest.mark.parametrize("class_weight", [None, "balanced", {"c1": 2.5}])
-def test_a_model_is_that_of_one_learner(
-    shared: Path, tmp_path: Path, intercept: bool | None, class_weight: Any
-) -> None:
+def test_a_model_is_that_of_a_learner(shared: Path, tmp_path: Path, intercept: bool | None, class_weight: Any) -> None:
     model = train(shared, tmp_path, intercept=intercept, class_weight=class_weight)
     X, labels = read_shards(shared)[0], Store.open(shared).labels()
     names = model.classes

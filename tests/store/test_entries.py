@@ -182,9 +182,7 @@ def test_as_scipy_has_it(
     assert len(made) == 2
 
 
-def test_ranges_do_not_depend_on_the_shards_of_rows(
-    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ranges_are_those_of_any_shards(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transposing, "RANGE_NONZEROS", 777)
     made = []
     for shard_rows in (300, 41):

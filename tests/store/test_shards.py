@@ -6,10 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import numpy as np
 import pandas as pd
-import polars
 import pyarrow as pa
 import pytest
 
@@ -55,6 +53,9 @@ def test_write_and_read(tmp_path: Path) -> None:
 
 
 def test_shards_are_plain_parquet(tmp_path: Path) -> None:
+    import duckdb
+    import polars
+
     store = Store.open(make_store(tmp_path))
     path = tmp_path / store.shards[0].file
     rows = store.read(0)

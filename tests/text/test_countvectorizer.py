@@ -269,9 +269,7 @@ def _least_bits(texts: list[str], options: TextOptions) -> int:
 @pytest.mark.parametrize("analyzer", ["word", "char", "char_wb"])
 @settings(max_examples=60, deadline=None)
 @given(texts=PIECES, low=st.integers(1, 4), extra=st.integers(0, 4), spare=st.integers(0, 12))
-def test_counts_do_not_depend_on_the_tokens_that_are_sorted_at_once(
-    analyzer: str, texts: list[str], low: int, extra: int, spare: int
-) -> None:
+def test_any_tokens_may_be_sorted_at_once(analyzer: str, texts: list[str], low: int, extra: int, spare: int) -> None:
     options = TextOptions(analyzer=analyzer, ngram_range=(low, low + extra))
     given = Texts.of(pa.array(texts, pa.string()))
     whole = count_text(given, options)
@@ -342,9 +340,7 @@ def content(folder: Path) -> tuple[list[Any], list[str], pa.Table]:
 
 
 @pytest.mark.parametrize("ngram_range", [(1, 1), (1, 2), (2, 3)])
-def test_small_ranges_give_the_same_store(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ngram_range: tuple[int, int]
-) -> None:
+def test_stores_of_small_ranges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ngram_range: tuple[int, int]) -> None:
     write_documents(tmp_path / "x.jsonl", [f"d{k}" for k in range(100)])
     options = TextOptions(ngram_range=ngram_range)
     whole = ingest([str(tmp_path / "x.jsonl")], tmp_path / "whole", options, shard_bytes=1024)

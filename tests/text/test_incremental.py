@@ -493,9 +493,7 @@ def test_label_sets_of_other_formats(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("buckets", "ids_per_task"), [(1, 1 << 20), (2, 20), (1 << 62, 1 << 20), (1 << 62, 20)])
-def test_ids_with_equal_hashes_are_compared(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, buckets: int, ids_per_task: int
-) -> None:
+def test_ids_of_equal_hashes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, buckets: int, ids_per_task: int) -> None:
     monkeypatch.setattr(vocabulary, "NGRAMS_PER_TASK", ids_per_task)
     original = duplicates._hash_ids
     monkeypatch.setattr(duplicates, "_hash_ids", lambda strings: original(strings) % buckets)
