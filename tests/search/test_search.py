@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -189,14 +187,6 @@ def test_training_that_diverges_ends_with_the_reason(store: Path, tmp_path: Path
 
 
 PROCESSES = forks_with(__name__)
-SCRIPT = """
-import sys
-from pathlib import Path
-from sparseoco.execution.clusters import ClusterOptions
-from tests.search.test_search import search_column_by_column
-if __name__ == "__main__":
-    search_column_by_column(Path(sys.argv[1]), ClusterOptions(workers=2))
-"""
 
 
 def search_column_by_column(folder: Path, cluster: ClusterOptions) -> None:
@@ -233,16 +223,16 @@ def test_killed_at_any_moment_and_run_again_it_ends_with_the_same_bytes(tmp_path
 def test_killed_workers_change_nothing(tmp_path: Path, kills: int) -> None:
     store = make_store(tmp_path / "store")
     steps.search(store, tmp_path / "whole", OPTIONS, ClusterOptions(threads=2))
-    with subprocess.Popen([sys.executable, "-c", SCRIPT, str(tmp_path)]) as process:
-        killed = 0
-        while process.poll() is None:
-            workers = worker_processes(process.pid)
-            cells = len(list((tmp_path / "run" / "search" / "cells").glob("*.json")))
-            if cells > 2 * killed and workers and killed < kills:
-                workers[killed % len(workers)].kill()
-                killed += 1
-            time.sleep(0.02)
-    assert process.returncode == 0
+    process, killed = PROCESSES.Process(target=search_column_by_column, args=(tmp_path, ClusterOptions(workers=2))), 0
+    process.start()
+    while process.is_alive():
+        workers = worker_processes(process.pid)
+        cells = len(list((tmp_path / "run" / "search" / "cells").glob("*.json")))
+        if cells > 2 * killed and workers and killed < kills:
+            workers[killed % len(workers)].kill()
+            killed += 1
+        time.sleep(0.02)
+    assert process.exitcode == 0
     assert killed
     for file in DETERMINED:
         assert (tmp_path / "run" / "search" / file).read_bytes() == (tmp_path / "whole" / "search" / file).read_bytes()
