@@ -25,6 +25,7 @@ from tests.support.commands import Cli
 from tests.support.errors import raises_code
 from tests.support.ingests import ingest_bytes, jsonl, random_texts
 from tests.support.models import model_with
+from tests.support.stores import WEIGHTINGS
 
 SPARSE = "scipy.sparse._csr.csr_matrix"
 ALPHABET = "ab AB1_ .,'’-\nΣσςİıéÉ٣一\u0301\u00a0𝔘\x00"
@@ -41,12 +42,6 @@ TOKENIZERS: list[dict[str, Any]] = [
     {"token_pattern": "hyphens", "max_token_length": 4},
     {"analyzer": "char", "ngram_range": (1, 3)},
     {"analyzer": "char_wb", "ngram_range": (2, 4), "strip_accents": "unicode"},
-]
-WEIGHTINGS = [
-    Weighting(tf=tf, idf=idf, norm=norm)
-    for tf in ("count", "binary", "log")
-    for idf in (False, True)
-    for norm in ("none", "l2")
 ]
 LABELS = {"two": "pn", "three": "abc", "multi": ("a", "a,b", "", "b,c", "c"), "numbers": range(5)}
 
