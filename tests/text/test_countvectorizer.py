@@ -34,7 +34,7 @@ from sparseoco.training.models import write_model
 from tests.benchmarks.corpora import corpus, records
 from tests.support.count_vectorizer import PIECES, counted, ingested, nasty, same, tokenizers, vectorizer
 from tests.support.errors import raises_code
-from tests.support.ingests import write_documents
+from tests.support.ingests import ingest_bytes, write_documents
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Counts, vocabulary and tokens equal those of CountVectorizer for any text and any options.
@@ -252,9 +252,8 @@ def test_stop_words_are_kept_in_full(tmp_path: Path) -> None:
 
 
 def test_characters_require_text(tmp_path: Path) -> None:
-    (tmp_path / "a.svm").write_text("1 1:2\n-1 2:1\n")
     with raises_code("unsupported-combination", "analyzer"):
-        ingest([str(tmp_path / "a.svm")], tmp_path / "out", TextOptions(analyzer="char"))
+        ingest_bytes(tmp_path, "a.svm", b"1 1:2\n-1 2:1\n", analyzer="char")
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -35,6 +35,7 @@ from sparseoco.training.models import write_model
 from tests.support.commands import Cli
 from tests.support.count_vectorizer import nasty, ranked, tokenizers, vectorizer
 from tests.support.errors import raises_code
+from tests.support.ingests import ingest_bytes
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Fields equal a ColumnTransformer of CountVectorizer, OneHotEncoder, numbers and KBinsDiscretizer.
@@ -272,10 +273,8 @@ def test_any_bins(tmp_path_factory: pytest.TempPathFactory, prices: list[float |
 
 
 def test_bad_values_and_options(tmp_path: Path) -> None:
-    options = TextOptions(fields=FIELDS)
-    (tmp_path / "bad.jsonl").write_text('{"label": "a", "title": "x y", "price": "cheap"}\n')
     with raises_code("malformed-record", "price", "line 1"):
-        ingest([str(tmp_path / "bad.jsonl")], tmp_path / "out", options)
+        ingest_bytes(tmp_path, "bad.jsonl", b'{"label": "a", "title": "x y", "price": "cheap"}\n', fields=FIELDS)
     inherited = TextOptions(lowercase=False, fields=FIELDS)
     assert not inherited.text_fields["body"].lowercase
     assert isinstance(inherited.fields["price"], NumberField)
