@@ -13,6 +13,7 @@ from typing import Any
 import distributed
 import jsonschema
 import kubernetes_validate
+import prefect.settings
 import pytest
 import yaml
 
@@ -221,8 +222,6 @@ def environments() -> Iterator[tuple[str, str | None]]:
 
 
 def test_environments_are_known_and_hold_no_secret() -> None:
-    import prefect.settings  # in a second, by this test alone
-
     settings = yaml.safe_load(Path(distributed.__file__).with_name("distributed.yaml").read_text())
     threads = settings["distributed"]["nanny"]["pre-spawn-environ"].keys() | {"NUMBA_NUM_THREADS"}
     for name, value in environments():

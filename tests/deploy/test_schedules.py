@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 import yaml
+from prefect.flows import load_flow_from_entrypoint
 
+from sparseoco.flows.steps import TAG
 from tests.deploy.deployments import (
     EXAMPLE,
     check_results,
@@ -41,8 +43,6 @@ def server(tmp_path: Path) -> Iterator[str]:
 
 
 def test_every_deployment_names_a_flow_and_its_parameters() -> None:
-    from prefect.flows import load_flow_from_entrypoint  # Prefect is loaded in a second, by these tests alone
-
     deployments = yaml.safe_load(EXAMPLE.read_text())["deployments"]
     assert {"pipeline", "ingest", "search", "train", "report"} <= {deployment["name"] for deployment in deployments}
     for deployment in deployments:
@@ -55,8 +55,6 @@ def test_every_deployment_names_a_flow_and_its_parameters() -> None:
 
 
 def test_a_live_run_sends_several_heartbeats_before_it_counts_as_crashed() -> None:
-    from sparseoco.flows.steps import TAG
-
     (automation,) = yaml.safe_load(AUTOMATIONS.read_text())["automations"]
     pools = [deployment["work_pool"] for deployment in yaml.safe_load(EXAMPLE.read_text())["deployments"]]
     for env in [os.environ, *(pool["job_variables"]["env"] for pool in pools)]:  # the first: by hand, or served

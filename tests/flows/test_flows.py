@@ -11,8 +11,10 @@ from typing import Any
 
 import httpx
 import pytest
+from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from sparseoco.core.errors import InputError
+from sparseoco.flows.steps import fails_with_message, main
 from sparseoco.pipeline import steps as run_steps
 from sparseoco.pipeline.run_file import load_run_file
 from tests.deploy.deployments import check_results
@@ -88,7 +90,6 @@ def test_the_flow_writes_the_same_files_as_the_command(tmp_path: Path) -> None:
 
 def test_an_error_is_the_message_of_a_state(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its traceback is not logged; those of other errors are."""
-    from sparseoco.flows.steps import fails_with_message  # Prefect is loaded in a second, by these tests alone
 
     @fails_with_message
     def fail(error: Exception) -> None:
@@ -167,10 +168,6 @@ def test_prefect_is_an_extra() -> None:
 
 def refused(capsys: pytest.CaptureFixture[str], name: str, *arguments: object, server: str | None = None) -> str:
     """What a flow prints that is not started."""
-    from prefect.settings import PREFECT_API_URL, temporary_settings
-
-    from sparseoco.flows.steps import main
-
     with (
         pytest.MonkeyPatch.context() as patch,
         temporary_settings({PREFECT_API_URL: server}),

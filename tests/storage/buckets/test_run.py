@@ -14,6 +14,7 @@ import pytest
 import sparseoco.text.ingest
 from sparseoco.core.errors import StorageError
 from sparseoco.execution.options import ClusterOptions
+from sparseoco.flows.steps import read_run
 from sparseoco.ops import status
 from sparseoco.ops.doctor import check_folder
 from sparseoco.ops.status import read_status
@@ -125,8 +126,6 @@ def test_invalid_run_files(bucket: Location, cli: Cli, place: str, content: byte
 
 
 def test_flows_take_the_uri_as_it_is(file: Location) -> None:
-    from sparseoco.flows.steps import read_run  # with Prefect
-
     assert read_run(str(file)) == load_run_file(file)
 
 
