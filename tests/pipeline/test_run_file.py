@@ -438,6 +438,8 @@ def test_a_file_of_another_kind_is_left_alone(folder: Path, command: str, target
 
 
 def test_an_input_is_not_replaced_by_predictions(folder: Path, cli: Cli) -> None:
+    import skops.io  # in a second
+
     cli("evaluate", MODEL, "data", "--predictions", "p.parquet")
     before = Path("p.parquet").read_bytes()
     cli("evaluate", MODEL, "data", "--predictions", "p.parquet")
@@ -448,8 +450,6 @@ def test_an_input_is_not_replaced_by_predictions(folder: Path, cli: Cli) -> None
     assert Path("p.parquet").read_bytes() == before
     cli("export", MODEL, "--to", "sklearn", "--out", "p.skops")
     cli("export", MODEL, "--to", "sklearn", "--out", "p.skops")
-    import skops.io
-
     skops.io.load("p.skops", trusted=[])
 
 
