@@ -153,12 +153,8 @@ NOT_RUN = {
 
 
 @pytest.mark.parametrize("name", HELP)
-def test_every_parameter_is_described(name: str) -> None:
+def test_every_command_has_a_summary_a_paragraph_and_an_example_and_describes_its_parameters(name: str) -> None:
     assert all(parameter.help for parameter in GROUP.get_command(CONTEXT, name).get_params(CONTEXT))  # type: ignore[attr-defined]
-
-
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_every_command_has_a_summary_a_paragraph_and_an_example(name: str) -> None:
     summary, paragraph, *others = HELP[name].split("\n\n")
     assert summary.endswith(".")
     assert "\n" not in summary

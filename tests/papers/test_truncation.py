@@ -395,9 +395,7 @@ def test_v_is_attained_by_a_norm_that_equals_it(stda: dict[str, list[Row]]) -> N
         ({runs.STDA_INF: 0.2}, "Made sparse (80.0\xa0%), SGFT p = 2"),  # STDA has more than half of SGFT's error
     ],
 )
-def test_what_sparse_weights_lose_is_compared(
-    stda: dict[str, list[Row]], changed: dict[str, float], start: str
-) -> None:
+def test_what_sparse_weights_lose(stda: dict[str, list[Row]], changed: dict[str, float], start: str) -> None:
     least = {(row["set"], row["method"]): row["error"] for row in stda["paths"] if row["lam"] == STRENGTHS[0]}
     for row in stda["paths"]:
         if row["lam"] == STRENGTHS[1] and row["method"] in changed:

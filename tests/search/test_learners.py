@@ -230,9 +230,7 @@ def test_one_part_is_a_plain_learner(tables_of: TablesOf, searched: dict[str, An
 
 
 @pytest.mark.usefixtures("early_rungs")
-def test_parts_run_to_the_end_of_a_search_that_halves(
-    tables_of: TablesOf, searched: dict[str, Any], store: Store
-) -> None:
+def test_parts_run_to_the_end_beside_halving(tables_of: TablesOf, searched: dict[str, Any], store: Store) -> None:
     given = options(halving=2)
     tables = tables_of(store.folder, ".", given)
     divided = [row for row in tables["metrics"] if row["configuration"] % 2]

@@ -73,9 +73,7 @@ CUTS: dict[str, tuple[dict[str, Any], SearchOptions, set[str]]] = {
 
 @pytest.mark.fault(48)
 @pytest.mark.parametrize("case", CUTS)
-def test_any_shards_and_grouping(
-    tables_of: TablesOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str
-) -> None:
+def test_any_shards_and_groups(tables_of: TablesOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
     shape, options, statuses = CUTS[case]
     monkeypatch.setattr("sparseoco.search.worker._pays", lambda *_, **__: True)
     expected = tables_of(store_of(tmp_path / "a", shard_rows=300, **shape), "a-search", options)
@@ -293,9 +291,7 @@ def test_halving_is_ranking_by_hand_at_each_rung(
     assert not (tmp_path / "halving" / "checkpoints").exists()
 
 
-def test_resumed_out_of_time(
-    tables_of: TablesOf, narrow: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_resume_out_of_time(tables_of: TablesOf, narrow: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     options = HALVED.model_copy(update={"epochs": 6, "folds": 2})
     expected = tables_of(narrow, "whole", options)
     monkeypatch.setattr(worker, "_pays", lambda *_, **__: True)

@@ -134,9 +134,7 @@ def test_threads_read_a_shard_once(corpus: Corpus, store: Store, tmp_path: Path)
     assert sorted(shard for _, shard in lines(tmp_path / "log")) == list(range(15))
 
 
-def test_two_corpora_share_a_folder(
-    corpus: Corpus, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_corpora_share_a_folder(corpus: Corpus, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     corpus.rows(0, ROWS)
     monkeypatch.setattr(Store, "read", lambda *_, **__: pytest.fail("it was there already"))
     values = dense(store, Corpus(store, tmp_path).rows(5, 9))
