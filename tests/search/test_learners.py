@@ -34,6 +34,8 @@ from tests.support.models import dense_weights
 from tests.support.searches import TablesOf, block_of, configuration, plain_search, search_tables, site
 from tests.support.stores import make_store
 
+pytestmark = pytest.mark.usefixtures("here")
+
 # ----------------------------------------------------------------------------------------------------------------------
 # Dense learners in the pipeline: sized, refused where they are too large, and with the bits of a learner in hand.
 
@@ -47,7 +49,6 @@ def few(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_store(tmp_path_factory.mktemp("store"), features=FEW, classes=3)
 
 
-@pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("algorithm", algorithm_names("dense"))
 def test_training_gives_the_bits_of_a_learner(few: Path, tmp_path: Path, algorithm: str) -> None:
     options = plain_search(algorithms={algorithm: {}}, seed=3)
@@ -109,7 +110,6 @@ def test_the_bytes_of_a_column_are_counted(few: Path) -> None:
             configurations_at_once(block, options, opened, Capacity(1, 3 * 8 * numbers - 1))
 
 
-@pytest.mark.usefixtures("here")
 def test_too_many_features_are_refused_at_once(few: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And let through where a model kept few enough of them."""
     monkeypatch.setattr(sizes, "DENSE_BYTES", 8 * 20**2)
@@ -128,7 +128,6 @@ def test_too_many_features_are_refused_at_once(few: Path, tmp_path: Path, monkey
     assert 0 < Model(tmp_path / "model").description["features_from"]["features"] < 20
 
 
-@pytest.mark.usefixtures("here")
 def test_regret_that_is_undefined_has_a_reason(few: Path, tmp_path: Path) -> None:
     options = plain_search(algorithms={"ogd": {}, "fobos": {"lam": [1e-3]}}, folds=1)
     steps.search(few, tmp_path, options, HERE)

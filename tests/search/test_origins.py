@@ -64,13 +64,7 @@ def hashed(store: Path, bits: int = 8) -> Path:
 
 
 def train(
-    store: Path,
-    model: Path,
-    algorithm: str = "stda",
-    *,
-    epochs: int = 1,
-    parameters: dict[str, Any] | None = None,
-    **options: Any,
+    store: Path, model: Path, algorithm: str = "stda", *, epochs: int = 1, parameters: Any = None, **options: Any
 ) -> Model:
     """Train in document order, with λ = 0.001 unless parameters are given."""
     definition = find_algorithm(algorithm)

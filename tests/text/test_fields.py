@@ -344,12 +344,7 @@ def expected_columns(records: list[dict[str, Any]], texts: dict[str, dict[str, A
 @pytest.mark.slow
 @settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
 @given(RECORDS, tokenizers, tokenizers)
-def test_any_records(
-    tmp_path_factory: pytest.TempPathFactory,
-    records: list[dict[str, Any]],
-    first: dict[str, Any],
-    second: dict[str, Any],
-) -> None:
+def test_any_records(tmp_path_factory: pytest.TempPathFactory, records: Any, first: Any, second: Any) -> None:
     """Nasty Unicode in texts, categories and names; a model and a second ingest count the same."""
     texts = {"a b": first, "t": second}
     fields = {name: {"type": "text"} | own for name, own in texts.items()}
