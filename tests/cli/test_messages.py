@@ -37,9 +37,7 @@ from tests.support.texts import write_reviews
         ("a.csv", "text,label\ngood,nan\n", ["label field 'label' is missing", "--max-bad-rows"], ["--label-field"]),
     ],
 )
-def test_a_field_that_is_missing_or_null(
-    tmp_path: Path, name: str, data: str, values: list[str], others: list[str], cli: Cli
-) -> None:
+def test_a_missing_field(tmp_path: Path, name: str, data: str, values: list[str], others: list[str], cli: Cli) -> None:
     (tmp_path / name).write_text(data)
     error = cli("ingest", tmp_path / name, "--out", tmp_path / "store", code=2).err
     assert error.endswith("[missing-field]\n")

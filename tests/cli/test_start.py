@@ -153,12 +153,8 @@ NOT_RUN = {
 
 
 @pytest.mark.parametrize("name", HELP)
-def test_every_parameter_is_described(name: str) -> None:
+def test_every_command_has_a_summary_a_paragraph_and_an_example_and_describes_its_parameters(name: str) -> None:
     assert all(parameter.help for parameter in GROUP.get_command(CONTEXT, name).get_params(CONTEXT))  # type: ignore[attr-defined]
-
-
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_every_command_has_a_summary_a_paragraph_and_an_example(name: str) -> None:
     summary, paragraph, *others = HELP[name].split("\n\n")
     assert summary.endswith(".")
     assert "\n" not in summary
@@ -186,9 +182,7 @@ def test_examples_of_help_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 
 
 @pytest.mark.fault(58)
-def test_folders_whose_names_are_not_utf8(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_names_not_in_utf8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     reviews, bad = write_reviews(tmp_path / "reviews.jsonl", rows=10), tmp_path / "d\udcff"
     bad.mkdir()
     for command in (

@@ -8,6 +8,7 @@ import pickle
 import re
 from collections import defaultdict
 from functools import cache
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,8 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import sparseoco
-from sparseoco.core.errors import DamagedError, FolderInUseError, InputError, SparseocoError, StorageError
+import sparseoco.pipeline.steps  # and, with it, every module that has errors of its own
+from sparseoco.core.errors import DamagedError, FolderInUseError, InputError, SparseocoError
 from sparseoco.core.formatting import did_you_mean, printable, tsv_field, tsv_list
 from sparseoco.core.logs import log_event, log_to, logged_step
 from sparseoco.execution.pool import TaskError
@@ -53,7 +54,6 @@ def test_errors_survive_pickling(error: SparseocoError) -> None:
 
 PACKAGE = Path(sparseoco.__file__).parent
 PATHS = {*PACKAGE.rglob("*.py"), *(PACKAGE / "flows").glob("*.py")}  # flows may be a link, which rglob does not follow
-KINDS = {kind.__name__: kind for kind in (SparseocoError, InputError, StorageError)}
 KEBAB_CASE = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 TWO_EXIT_STATUSES = {
     "corrupt-file": "an input or archive of the user, or a file of a store or run",
@@ -80,45 +80,29 @@ def trees() -> dict[str, ast.Module]:
     return {str(path.relative_to(PACKAGE)): ast.parse(path.read_text()) for path in sorted(PATHS)}
 
 
-def kinds() -> dict[str, type[SparseocoError]]:
-    """Names of our error classes, and the nearest of the three with an exit status of its own that they derive from."""
-    found = dict(KINDS)
-    classes = [node for tree in trees().values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
-    while new := {
-        node.name: found[base.id]
-        for node in classes
-        for base in node.bases
-        if isinstance(base, ast.Name) and base.id in found and node.name not in found
-    }:
-        found |= new
-    return found
-
-
-def defaults() -> set[str]:
-    """Names of the classes that have a default code of their own."""
-    return {
-        node.name
-        for path, tree in trees().items()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ClassDef) and path != "core/errors.py"
-        for method in node.body
-        if isinstance(method, ast.FunctionDef)
-        and method.name == "__init__"
-        and "code" in [argument.arg for argument in method.args.kwonlyargs]
-    }
+def error_classes() -> dict[str, type[SparseocoError]]:
+    """Our error classes, by name."""
+    found = [SparseocoError]
+    for kind in found:
+        found += kind.__subclasses__()
+    return {kind.__name__: kind for kind in found}
 
 
 @cache
 def constructions() -> list[Construction]:
-    known, optional = kinds(), defaults()
-    return [
-        Construction(f"{path}:{node.lineno}", known[node.func.id], codes[0] if codes else None)
-        for path, tree in trees().items()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in known
-        for codes in [[keyword.value for keyword in node.keywords if keyword.arg == "code"]]
-        if codes or node.func.id not in optional
-    ]
+    """The calls of the package; a class whose constructor has a default code needs none."""
+    known, found = error_classes(), []
+    for path, node in ((path, node) for path, tree in trees().items() for node in ast.walk(tree)):
+        if (
+            isinstance(node, ast.ClassDef)
+            and {base.id for base in node.bases if isinstance(base, ast.Name)} & known.keys()
+        ):
+            assert node.name in known, f"{path} is not imported here"
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in known:
+            codes = [keyword.value for keyword in node.keywords if keyword.arg == "code"]
+            if codes or signature(known[node.func.id]).parameters["code"].default is Parameter.empty:
+                found.append(Construction(f"{path}:{node.lineno}", known[node.func.id], codes[0] if codes else None))
+    return found
 
 
 def literal_codes(code: ast.expr) -> list[str]:

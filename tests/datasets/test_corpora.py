@@ -22,6 +22,8 @@ from sparseoco.cli import app
 from sparseoco.core.errors import InputError, StorageError
 from sparseoco.datasets import corpora
 from sparseoco.datasets import synthetic as module
+from sparseoco.datasets.corpora import Card, card, data_folder, fetch, list_cards
+from sparseoco.datasets.synthetic import SyntheticCorpus, documents, draw_ranks, generate, plant, spell
 from sparseoco.store.shards import read_shards
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
@@ -73,7 +75,7 @@ def offer(tmp_path, monkeypatch):
             for path in paths
         ]
         about = dict.fromkeys(("title", "about", "homepage", "licence", "citation"), "x")
-        made = corpora.Card(
+        made = Card(
             name="ours", **about, documents=1, classes=1, files=files, ingest={"inputs": ["c/pos"], "min_df": 2}
         )
         monkeypatch.setattr(corpora, "list_cards", lambda: [made])
@@ -108,10 +110,10 @@ def _nothing_left(tmp_path):
 
 
 def test_cards_are_complete_and_can_be_ingested():
-    cards = corpora.list_cards()
+    cards = list_cards()
     assert {"imdb", "20news", "sms-spam", "ag-news", "rcv1-binary"} <= {c.name for c in cards}
     for found in cards:
-        assert (corpora.data_folder() / f"{found.name}.toml").is_file()
+        assert (data_folder() / f"{found.name}.toml").is_file()
         given = dict(found.ingest)
         assert given.pop("inputs")
         TextOptions.of(given)
@@ -120,7 +122,7 @@ def test_cards_are_complete_and_can_be_ingested():
 
 
 def test_lines_with_open_quotes_are_read_as_the_card_of_sms_spam_says(tmp_path):
-    options = dict(corpora.card("sms-spam").ingest)
+    options = dict(card("sms-spam").ingest)
     path = tmp_path / options.pop("inputs")[0]
     path.write_text('ham\t"Quoted, not closed\nspam\tWin now\n')
     assert ingest([str(path)], tmp_path / "store", TextOptions.of(options)).rows == 2
@@ -128,27 +130,27 @@ def test_lines_with_open_quotes_are_read_as_the_card_of_sms_spam_says(tmp_path):
 
 def test_an_unknown_name():
     with raises_code("unknown-corpus", "'imbd'", "imdb"):
-        corpora.card("imbd")
+        card("imbd")
 
 
 def test_an_invalid_card(tmp_path, monkeypatch):
     (tmp_path / "odd.toml").write_text("name = 'odd'")
     monkeypatch.setattr("sparseoco.datasets.corpora.data_folder", lambda: tmp_path)
     with raises_code("invalid-card", "odd.toml", kind=StorageError):
-        corpora.list_cards()
+        list_cards()
 
 
 # Fetching
 
 
 def test_a_local_copy_is_unpacked_and_fetching_again_does_nothing(tmp_path, good):
-    got = corpora.fetch("ours", tmp_path / "out", local=good)
+    got = fetch("ours", tmp_path / "out", local=good)
     assert got.inputs == [tmp_path / "out" / "ours" / "c" / "pos"]
     assert got.options == {"min_df": 2}
     assert _files(got.folder) == {"c/pos/1.txt": TEXT, "c/neg/1.txt": b""}
     before = os.stat(got.folder / "c/pos/1.txt")
     good.unlink()
-    assert corpora.fetch("ours", tmp_path / "out", local=good) == got
+    assert fetch("ours", tmp_path / "out", local=good) == got
     assert os.stat(got.folder / "c/pos/1.txt") == before
 
 
@@ -173,7 +175,7 @@ def server(tmp_path):
 def test_a_download(tmp_path, offer, good, server):
     offer(good, base=server, **KEYS)
     seen = []
-    got = corpora.fetch("ours", tmp_path / "out", progress=lambda *of: seen.append(of))
+    got = fetch("ours", tmp_path / "out", progress=lambda *of: seen.append(of))
     assert _files(got.folder)["c/pos/1.txt"] == TEXT
     assert seen[-1] == ("fetch c.tar.gz", good.stat().st_size, good.stat().st_size)
 
@@ -191,7 +193,7 @@ def test_what_cannot_be_fetched(tmp_path, offer, good, server, path, code, said)
     (tmp_path / "source" / "big").write_bytes(b"0" * 5000)
     offer(good, **KEYS, url=path.format(server=server))
     with raises_code(code, said) as caught:
-        corpora.fetch("ours", tmp_path / "out")
+        fetch("ours", tmp_path / "out")
     assert "\n" not in str(caught.value)
     _nothing_left(tmp_path)
 
@@ -199,10 +201,10 @@ def test_what_cannot_be_fetched(tmp_path, offer, good, server, path, code, said)
 def test_another_digest_or_size_is_refused(tmp_path, offer, good):
     good.write_bytes(good.read_bytes()[:-1] + b"?")
     with raises_code("wrong-digest", "c.tar.gz"):
-        corpora.fetch("ours", tmp_path / "out", local=good)
+        fetch("ours", tmp_path / "out", local=good)
     offer(good, **KEYS, sha256=None, size=good.stat().st_size + 1)
     with raises_code("wrong-digest", "c.tar.gz", "bytes"):
-        corpora.fetch("ours", tmp_path / "out", local=good)
+        fetch("ours", tmp_path / "out", local=good)
     _nothing_left(tmp_path)
 
 
@@ -212,29 +214,26 @@ def test_several_files_come_from_a_folder(tmp_path, offer, server):
         (source / name).write_text(name)
     offer(source / "a.csv", source / "b.csv", base=server)
     for out, local in (("one", source), ("two", None)):
-        assert _files(corpora.fetch("ours", tmp_path / out, local=local).folder) == {
-            "a.csv": b"a.csv",
-            "b.csv": b"b.csv",
-        }
+        assert _files(fetch("ours", tmp_path / out, local=local).folder) == {"a.csv": b"a.csv", "b.csv": b"b.csv"}
     (source / "b.csv").unlink()
     with raises_code("missing-file", source / "b.csv"):
-        corpora.fetch("ours", tmp_path / "three", local=source)
+        fetch("ours", tmp_path / "three", local=source)
 
 
 def test_a_folder_that_holds_something_else_is_left_alone(tmp_path, good):
     (tmp_path / "out" / "ours").mkdir(parents=True)
-    corpora.fetch("ours", tmp_path / "out", local=good)  # an empty one is filled
+    fetch("ours", tmp_path / "out", local=good)  # an empty one is filled
     (tmp_path / "other" / "ours").mkdir(parents=True)
     (tmp_path / "other" / "ours" / "mine.txt").write_text("mine")
     with raises_code("folder-not-empty", tmp_path / "other" / "ours", kind=StorageError):
-        corpora.fetch("ours", tmp_path / "other", local=good)
+        fetch("ours", tmp_path / "other", local=good)
     assert [p.name for p in (tmp_path / "other" / "ours").iterdir()] == ["mine.txt"]
 
 
 def test_a_folder_that_cannot_be_written(tmp_path, good):
     (tmp_path / "file").write_text("in the way")
     with raises_code("io-error", tmp_path / "file", kind=StorageError):
-        corpora.fetch("ours", tmp_path / "file", local=good)
+        fetch("ours", tmp_path / "file", local=good)
 
 
 def test_the_table_for_a_run_file(tmp_path):
@@ -248,7 +247,7 @@ def test_single_compressed_files(tmp_path, offer, packing, pack):
     path = tmp_path / "source" / f"rows.binary.{packing}"
     path.write_bytes(pack(TEXT))
     offer(path, packing=packing)
-    assert _files(corpora.fetch("ours", tmp_path / "out", local=path).folder) == {"rows.binary": TEXT}
+    assert _files(fetch("ours", tmp_path / "out", local=path).folder) == {"rows.binary": TEXT}
 
 
 # Harmful archives
@@ -275,7 +274,7 @@ def test_harmful_archives_are_refused(tmp_path, offer, harm):
     path = PACK[packing](tmp_path / "source" / "c.archive", [("c/good", TEXT), *members])
     offer(path, packing=packing)
     with raises_code("unsafe-archive", "c.archive", members[0][0] if packing == "zip" else ""):
-        corpora.fetch("ours", tmp_path / "out", local=path)
+        fetch("ours", tmp_path / "out", local=path)
     _nothing_left(tmp_path)
 
 
@@ -325,29 +324,29 @@ def test_an_archive_without_the_expected_members(tmp_path):
 # Synthetic corpora: the same bytes on every machine, words in Zipf's law, labels that follow the planted weights.
 
 
-SMALL = module.SyntheticCorpus(300_000, 3, vocabulary=5000, seed=7)
+SMALL = SyntheticCorpus(300_000, 3, vocabulary=5000, seed=7)
 
 
 def test_the_bytes_depend_on_what_is_asked_for_alone(tmp_path: Path) -> None:
     for name in "12":
-        module.generate(SMALL, tmp_path / name)
+        generate(SMALL, tmp_path / name)
     assert_same_folder(tmp_path / "1", tmp_path / "2")
-    module.generate(SMALL._replace(seed=8), tmp_path / "3")
+    generate(SMALL._replace(seed=8), tmp_path / "3")
     texts = [(tmp_path / name / "text" / "part-00001.jsonl").read_bytes() for name in "13"]
     assert texts[0] != texts[1]
 
 
 def test_bytes_are_the_same_everywhere(tmp_path: Path) -> None:
     """The beginning of a file as it was made first: other machines and later versions make the same."""
-    (path,) = module.generate(module.SyntheticCorpus(400, 1), tmp_path)
+    (path,) = generate(SyntheticCorpus(400, 1), tmp_path)
     assert path.read_bytes().partition(b"\n")[0] == (
         b'{"id":"0-0","text":"gake kavi badede basto cidi ka va kewone bri pate fa hakonu","label":"0"}'
     )
 
 
 def test_a_larger_file_begins_with_a_smaller(tmp_path: Path) -> None:
-    small = module.generate(SMALL, tmp_path / "small")
-    large = module.generate(SMALL._replace(bytes=400_000), tmp_path / "large")
+    small = generate(SMALL, tmp_path / "small")
+    large = generate(SMALL._replace(bytes=400_000), tmp_path / "large")
     assert len({path.read_bytes()[:500] for path in small}) == 3  # no two files are alike
     for a, b in zip(small, large, strict=True):
         assert a.stat().st_size < b.stat().st_size
@@ -355,13 +354,13 @@ def test_a_larger_file_begins_with_a_smaller(tmp_path: Path) -> None:
 
 
 def test_sizes_are_those_asked_for(tmp_path: Path) -> None:
-    for path in module.generate(SMALL, tmp_path):
+    for path in generate(SMALL, tmp_path):
         documents = path.read_bytes().splitlines(keepends=True)
         assert sum(map(len, documents)) >= 100_000 > sum(map(len, documents[:-1]))
 
 
 def test_documents_are_json_with_ids_of_their_own(tmp_path: Path) -> None:
-    rows = [json.loads(line) for path in module.generate(SMALL, tmp_path) for line in path.read_bytes().splitlines()]
+    rows = [json.loads(line) for path in generate(SMALL, tmp_path) for line in path.read_bytes().splitlines()]
     assert len({row["id"] for row in rows}) == len(rows) > 250
     sizes = [len(row["text"].split(" ")) for row in rows]
     assert 10 <= min(sizes) < 60
@@ -372,7 +371,7 @@ def test_documents_are_json_with_ids_of_their_own(tmp_path: Path) -> None:
 
 def test_words_are_different_and_short_ones_come_first() -> None:
     ranks = [*range(1, 20_000), *range(1_000_000, 1_010_200), *range(module.MAX_WORDS - 99, module.MAX_WORDS + 1)]
-    words = module.spell(np.array(ranks)).tolist()
+    words = spell(np.array(ranks)).tolist()
     assert len(set(words)) == len(words)
     assert all(word.isalpha() and len(word) >= 2 for word in words)
     syllables = [sum(word.count(vowel) for vowel in "aeiou") for word in words]
@@ -385,7 +384,7 @@ def test_words_are_different_and_short_ones_come_first() -> None:
 def test_words_follow_zipfs_law(exponent: float) -> None:
     """Frequencies against ∫ x^(−s) dx over [r, r + 1), by their standard errors."""
     vocabulary, n = 1000, 200_000
-    ranks = module.draw_ranks(np.random.default_rng(12345).random(n), vocabulary, exponent)
+    ranks = draw_ranks(np.random.default_rng(12345).random(n), vocabulary, exponent)
     edges = np.arange(1, vocabulary + 2, dtype=np.float64)
     integral = np.log(edges) if exponent == 1.0 else edges ** (1 - exponent) / (1 - exponent)
     chance = np.diff(integral) / (integral[-1] - integral[0])
@@ -399,7 +398,7 @@ def test_words_follow_zipfs_law(exponent: float) -> None:
 
 
 def test_counts_fall_along_a_line_in_logarithms(tmp_path: Path) -> None:
-    (path,) = module.generate(module.SyntheticCorpus(4_000_000, 1, vocabulary=100_000, exponent=1.2), tmp_path)
+    (path,) = generate(SyntheticCorpus(4_000_000, 1, vocabulary=100_000, exponent=1.2), tmp_path)
     words: dict[str, int] = {}
     for line in path.read_bytes().splitlines():
         for word in json.loads(line)["text"].split(" "):
@@ -411,8 +410,8 @@ def test_counts_fall_along_a_line_in_logarithms(tmp_path: Path) -> None:
 
 def test_labels_follow_the_planted_words(tmp_path: Path) -> None:
     """Given the planted weights, labels have their chance of a softmax: the log-likelihood is what it must be."""
-    corpus = module.SyntheticCorpus(3_000_000, 2, vocabulary=50_000, classes=3, seed=3)
-    paths = module.generate(corpus, tmp_path)
+    corpus = SyntheticCorpus(3_000_000, 2, vocabulary=50_000, classes=3, seed=3)
+    paths = generate(corpus, tmp_path)
     described = json.loads((tmp_path / "planted.json").read_bytes())
     weights = {entry["word"]: (int(entry["class"]), entry["weight"]) for entry in described["planted"]}
     assert len(weights) > 100
@@ -438,32 +437,32 @@ def test_labels_follow_the_planted_words(tmp_path: Path) -> None:
 
 
 def test_a_store_can_be_made_of_it(tmp_path: Path) -> None:
-    module.generate(SMALL, tmp_path)
+    generate(SMALL, tmp_path)
     manifest = ingest([str(tmp_path / "text")], tmp_path / "store", TextOptions())
     X, terms = read_shards(tmp_path / "store")
     rows = [line for path in sorted((tmp_path / "text").iterdir()) for line in path.read_bytes().splitlines()]
     assert manifest.rows == len(rows)
     assert X.sum() == sum(len(json.loads(row)["text"].split()) for row in rows)
-    assert set(terms) <= set(module.spell(np.arange(1, 5001)).tolist())
+    assert set(terms) <= set(spell(np.arange(1, 5001)).tolist())
 
 
 def test_existing_files_are_kept(tmp_path: Path) -> None:
-    paths = module.generate(SMALL, tmp_path)
+    paths = generate(SMALL, tmp_path)
     whole = folder_bytes(tmp_path)
     paths[1].unlink()
     (paths[0].parent / ".part-00001.jsonl.abc.tmp").write_bytes(b"half")
     before = paths[0].stat()
     steps: list[tuple[str, int, int]] = []
-    module.generate(SMALL, tmp_path, progress=lambda *step: steps.append(step))
+    generate(SMALL, tmp_path, progress=lambda *step: steps.append(step))
     assert folder_bytes(tmp_path) == whole
     assert paths[0].stat().st_mtime_ns == before.st_mtime_ns
     assert steps[-1] == ("generate", 300_000, 300_000)
 
 
 def test_another_corpus_is_refused(tmp_path: Path) -> None:
-    module.generate(SMALL, tmp_path)
+    generate(SMALL, tmp_path)
     with raises_code("other-corpus", tmp_path):
-        module.generate(SMALL._replace(exponent=1.2), tmp_path)
+        generate(SMALL._replace(exponent=1.2), tmp_path)
 
 
 WRONG = [("bytes", 0), ("files", 0), ("vocabulary", 0), ("vocabulary", module.MAX_WORDS + 1), ("exponent", -0.1)]
@@ -473,18 +472,18 @@ WRONG += [("exponent", math.nan), ("classes", 1), ("seed", -1)]
 @pytest.mark.parametrize(("name", "value"), WRONG)
 def test_invalid_parameters(name: str, value: float, tmp_path: Path) -> None:
     with raises_code("invalid-option", f"{name}={value}"):
-        module.generate(SMALL._replace(**{name: value}), tmp_path / "out")  # type: ignore[arg-type]
+        generate(SMALL._replace(**{name: value}), tmp_path / "out")  # type: ignore[arg-type]
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("vocabulary", [1, 2, 7, 100])
 def test_small_vocabularies(vocabulary: int) -> None:
-    corpus = module.SyntheticCorpus(1, 1, vocabulary=vocabulary)
-    planted = module.plant(corpus)
+    corpus = SyntheticCorpus(1, 1, vocabulary=vocabulary)
+    planted = plant(corpus)
     assert 1 <= planted.ranks[0] <= planted.ranks[-1] <= vocabulary
-    lines = itertools.islice(module.documents(corpus, planted, 0), 100)
+    lines = itertools.islice(documents(corpus, planted, 0), 100)
     words = {word for line in lines for word in json.loads(line)["text"].split(" ")}
-    assert words == set(module.spell(np.arange(1, vocabulary + 1)).tolist())
+    assert words == set(spell(np.arange(1, vocabulary + 1)).tolist())
 
 
 def test_the_size_must_be_a_number(tmp_path: Path) -> None:

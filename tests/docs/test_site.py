@@ -142,7 +142,7 @@ def test_every_public_name_is_on_a_page(site: Path, pages: dict[Path, Page]) -> 
 # docs/reference/files.md has every column of every table, with its type, and every key of the JSON files.
 
 
-PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "files.md").read_text()
+PAGE = (ROOT / "docs" / "reference" / "files.md").read_text()
 SECTIONS = {
     title: body
     for part in re.split(r"^##+ ", PAGE, flags=re.MULTILINE)[1:]
@@ -222,7 +222,7 @@ def test_every_table_of_the_page_is_checked() -> None:
 # The examples in docstrings run, and print what they show.
 
 
-PACKAGE = Path(__file__).parents[2] / "sparseoco"
+PACKAGE = ROOT / "sparseoco"
 MODULES = sorted(
     ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
     for path in PACKAGE.rglob("*.py")
@@ -253,6 +253,38 @@ def test_the_tests_that_a_page_names_are_there(page: Path) -> None:
         assert [row for row in table.splitlines() if "`tests/" not in row] == []
     for path, name in re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", text):
         assert name in named(path), f"{path}::{name}"
+
+
+PAPERS = sorted(page for page in (ROOT / "docs" / "papers").glob("*.md") if page.stem != "index")
+COLUMNS = ["in the paper", "here", "test", "verdict"]
+
+
+def rows(page: Path) -> Iterator[list[str]]:
+    """The cells of the tables of a page."""
+    for line in page.read_text().splitlines():
+        if line.startswith("|") and not set(line) <= set("|-: "):
+            cells = [cell.strip() for cell in line.strip().strip("|").split(" | ")]
+            if cells != COLUMNS:
+                yield cells
+
+
+def test_every_paper_has_a_table() -> None:
+    """Of every algorithm, theorem and claim: where it is here, its test and its verdict."""
+    assert [page.stem for page in PAPERS] == ["caos-ftrl", "cl-fobos", "onseg", "sgft", "stda"]
+
+
+@pytest.mark.parametrize("page", PAPERS, ids=lambda page: page.stem)
+def test_no_cell_is_empty_and_what_is_named_exists(page: Path) -> None:
+    listed = list(rows(page))
+    assert len(listed) > 10
+    for row in listed:
+        assert len(row) == len(COLUMNS), row
+        assert all(len(cell) > 1 for cell in row), row
+        _, here, test, _ = row
+        assert "`" in here or here.startswith("not here"), row
+        assert "`tests/" in test or test.startswith("none"), row
+        for name in re.findall(r"`([^`]+/[^`]*)`", here):
+            assert (ROOT / name.partition("::")[0]).exists(), name
 
 
 @cache

@@ -119,9 +119,7 @@ def test_rules_of_scikit_learn_with_other_learners(estimator: Any, check: Any) -
     n_classes=st.integers(2, 4),
     fit_intercept=st.sampled_from([None, False]),
 )
-def test_any_cut_of_the_stream_gives_the_bits_of_one_fit(
-    algorithm: str, cuts: list[int], n_classes: int, fit_intercept: bool
-) -> None:
+def test_any_cut_gives_the_bits_of_a_fit(algorithm: str, cuts: list[int], n_classes: int, fit_intercept: bool) -> None:
     X, y = rows(), classes(n_classes)
     loss = ALGORITHMS[algorithm].default_loss
     whole = plain_classifier(algorithm, loss=loss, fit_intercept=fit_intercept)

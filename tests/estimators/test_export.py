@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import skops.io
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from sklearn.pipeline import Pipeline
@@ -25,6 +24,7 @@ from tests.support.commands import Cli
 from tests.support.errors import raises_code
 from tests.support.ingests import ingest_bytes, jsonl, random_texts
 from tests.support.models import model_with
+from tests.support.stores import WEIGHTINGS
 
 SPARSE = "scipy.sparse._csr.csr_matrix"
 ALPHABET = "ab AB1_ .,'’-\nΣσςİıéÉ٣一\u0301\u00a0𝔘\x00"
@@ -41,12 +41,6 @@ TOKENIZERS: list[dict[str, Any]] = [
     {"token_pattern": "hyphens", "max_token_length": 4},
     {"analyzer": "char", "ngram_range": (1, 3)},
     {"analyzer": "char_wb", "ngram_range": (2, 4), "strip_accents": "unicode"},
-]
-WEIGHTINGS = [
-    Weighting(tf=tf, idf=idf, norm=norm)
-    for tf in ("count", "binary", "log")
-    for idf in (False, True)
-    for norm in ("none", "l2")
 ]
 LABELS = {"two": "pn", "three": "abc", "multi": ("a", "a,b", "", "b,c", "c"), "numbers": range(5)}
 
@@ -76,6 +70,8 @@ def written(folder: Path, store: Store, weighting: Weighting = TFIDF, **descript
 
 def exported(model: Model, path: Path) -> Pipeline:
     """The pipeline as it is read back."""
+    import skops.io  # in a second, which only these tests should take
+
     export_sklearn(model, path)
     several = model.outputs > 1
     assert skops.io.get_untrusted_types(file=path) == ([SPARSE] if several else [])
@@ -89,9 +85,7 @@ def check_margins(pipeline: Pipeline, model: Model, texts: list[str]) -> None:
 
 
 @pytest.mark.parametrize("tokenizer", TOKENIZERS, ids=str)
-def test_any_text_has_the_margins_of_the_model(
-    tmp_path_factory: pytest.TempPathFactory, tokenizer: dict[str, Any]
-) -> None:
+def test_any_text_has_the_models_margins(tmp_path_factory: pytest.TempPathFactory, tokenizer: dict[str, Any]) -> None:
     folder = tmp_path_factory.mktemp("tokenizer")
     model = written(folder / "model", ingested(folder, **tokenizer))
     pipeline = exported(model, folder / "model.skops")

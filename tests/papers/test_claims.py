@@ -81,9 +81,7 @@ PAIR = Pair([0.1, 0.12, 0.11], [0.3, 0.33, 0.31], "a − b", percent=True, overl
         ({"test": "at_least", "needed": 2}, [[PAIR, PAIR]], (claims.at_least(2, PAIR.less(), PAIR.less()),)),
     ],
 )
-def test_a_claim_names_its_measure_and_its_test(
-    claim: dict[str, Any], values: list[Any], evidence: tuple[Evidence, ...]
-) -> None:
+def test_a_claim_names_its_measure(claim: dict[str, Any], values: list[Any], evidence: tuple[Evidence, ...]) -> None:
     def measure(where: str) -> Iterator[Measured]:
         yield Measured(where, "1 table", values)
 

@@ -20,9 +20,7 @@ Folder = Callable[[str], Path]
 
 
 @pytest.mark.parametrize("paper", ALL)
-def test_equal_data_give_equal_bytes_and_an_interrupted_run_resumes(
-    small_data: Folder, reproduced: Folder, tmp_path: Path, paper: str
-) -> None:
+def test_interrupted_runs_give_equal_bytes(small_data: Folder, reproduced: Folder, tmp_path: Path, paper: str) -> None:
     run: Any = PAPERS[paper].load()
 
     def stop(step: str, done: int, total: int) -> None:
@@ -81,9 +79,7 @@ def test_the_command_names_missing_files(tmp_path: Path, paper: str, cli: Cli) -
 @pytest.mark.parametrize(
     ("paper", "options", "message"), [("cl-fobos", ["--draws", 3], "have no --draws"), ("other", [], "other")]
 )
-def test_the_command_refuses_options_of_other_papers(
-    tmp_path: Path, paper: str, options: list[Any], message: str, cli: Cli
-) -> None:
+def test_options_of_other_papers(tmp_path: Path, paper: str, options: list[Any], message: str, cli: Cli) -> None:
     assert message in cli("reproduce", paper, "--data", tmp_path, "--out", tmp_path / "none", *options, code=2).err
 
 

@@ -229,9 +229,7 @@ def test_gradient_descent_comes_near_the_best_fixed_point(out: Path) -> None:
         ),
     ],
 )
-def test_files_that_are_not_those_of_the_paper(
-    data: Path, tmp_path: Path, name: str, change: Callable[[str], str | bytes], code: str
-) -> None:
+def test_damaged_files(data: Path, tmp_path: Path, name: str, change: Callable[[str], str | bytes], code: str) -> None:
     (source,) = (each for each in (*runs.SOURCES, *runs.PANELS) if each.name == name)
     path = find_file(data, source.file)
     assert path is not None

@@ -80,9 +80,7 @@ def test_methods_are_those_of_the_tables_with_twelve_lambdas_three_per_decade() 
 
 
 @pytest.mark.parametrize("name", [pytest.param("STDA p = 1, by feature", marks=pytest.mark.slow), "FOBOS"])
-def test_a_search_gives_the_errors_and_weights_of_the_cells_that_hold_out_one_fold(
-    data: Path, tmp_path: Path, name: str
-) -> None:
+def test_a_search_gives_the_errors_and_weights_of_the_cells_of_one_fold(data: Path, tmp_path: Path, name: str) -> None:
     """The same rows in the same order give the same bits."""
     documents, method = load(data, "books", tmp_path / "stores"), _method("stda", name, 3)
     (store,) = (tmp_path / "stores").iterdir()
@@ -397,9 +395,7 @@ def test_v_is_attained_by_a_norm_that_equals_it(stda: dict[str, list[Row]]) -> N
         ({runs.STDA_INF: 0.2}, "Made sparse (80.0\xa0%), SGFT p = 2"),  # STDA has more than half of SGFT's error
     ],
 )
-def test_what_sparse_weights_lose_is_compared_in_the_right_order(
-    stda: dict[str, list[Row]], changed: dict[str, float], start: str
-) -> None:
+def test_what_sparse_weights_lose(stda: dict[str, list[Row]], changed: dict[str, float], start: str) -> None:
     least = {(row["set"], row["method"]): row["error"] for row in stda["paths"] if row["lam"] == STRENGTHS[0]}
     for row in stda["paths"]:
         if row["lam"] == STRENGTHS[1] and row["method"] in changed:

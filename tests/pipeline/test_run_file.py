@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import skops.io
 from pydantic import ValidationError
 from sklearn.metrics import average_precision_score, f1_score, mean_absolute_error, r2_score, root_mean_squared_error
 
@@ -444,6 +443,8 @@ def test_a_file_of_another_kind_is_left_alone(folder: Path, command: str, target
 
 
 def test_an_input_is_not_replaced_by_predictions(folder: Path, cli: Cli) -> None:
+    import skops.io  # in a second
+
     cli("evaluate", MODEL, "data", "--predictions", "p.parquet")
     before = Path("p.parquet").read_bytes()
     cli("evaluate", MODEL, "data", "--predictions", "p.parquet")

@@ -22,9 +22,7 @@ from tests.support.texts import write_run_file
 
 
 @pytest.mark.parametrize("secured", [pytest.param(False, marks=pytest.mark.slow), True])
-def test_a_cluster_started_by_hand_gives_the_same_bytes(
-    tmp_path: Path, secured: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cluster_by_hand_gives_the_same_bytes(tmp_path: Path, secured: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     tls: dict[str, Any] = certificates(tmp_path / "certificates") if secured else {}
     run = load_run_file(write_run_file(tmp_path))
     here = run.model_copy(update={"out": tmp_path / "here"})
@@ -61,9 +59,7 @@ def by_passes(store: Path, out: Path, cluster: ClusterOptions) -> dict[str, byte
 
 @pytest.mark.slow
 @pytest.mark.parametrize("secured", [False, True])
-def test_what_takes_full_passes_gives_the_same_bytes(
-    tmp_path: Path, secured: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_full_passes_give_the_same_bytes(tmp_path: Path, secured: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     store = make_store(tmp_path / "store", rows=120, features=40, shard_rows=50)
     expected = by_passes(store, tmp_path / "here", ClusterOptions(threads=2))
     tls: dict[str, Any] = certificates(tmp_path / "certificates") if secured else {}

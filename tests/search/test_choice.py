@@ -56,9 +56,7 @@ def total(jobs: list[Job], store: Store) -> float:
 
 
 @given(configurations=st.integers(1, 150), folds=st.integers(1, 7), tasks=st.integers(1, 40))
-def test_every_configuration_once_and_no_task_much_longer(
-    store: Store, configurations: int, folds: int, tasks: int
-) -> None:
+def test_every_configuration_once_and_even_tasks(store: Store, configurations: int, folds: int, tasks: int) -> None:
     jobs = packed(store, configurations, folds, tasks)
     keys = [key for job in jobs for key in job.block.keys]
     assert len(keys) == len(set(keys)) == configurations * folds
@@ -74,9 +72,7 @@ def test_every_configuration_once_and_no_task_much_longer(
     tasks=st.integers(1, 20),
     columns=st.integers(1, 128),
 )
-def test_the_end_is_not_later_than_that_of_the_widest_blocks_and_memory_suffices(
-    store: Store, configurations: int, folds: int, tasks: int, columns: int
-) -> None:
+def test_not_later_than_wide_blocks(store: Store, configurations: int, folds: int, tasks: int, columns: int) -> None:
     bytes_free = 8.0 * store.n_features * (1 + 2 * columns)
     jobs = packed(store, configurations, folds, tasks, bytes_free)
     assert all(packing.state_bytes(job.block, store) <= bytes_free for job in jobs)

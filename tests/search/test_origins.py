@@ -64,13 +64,7 @@ def hashed(store: Path, bits: int = 8) -> Path:
 
 
 def train(
-    store: Path,
-    model: Path,
-    algorithm: str = "stda",
-    *,
-    epochs: int = 1,
-    parameters: dict[str, Any] | None = None,
-    **options: Any,
+    store: Path, model: Path, algorithm: str = "stda", *, epochs: int = 1, parameters: Any = None, **options: Any
 ) -> Model:
     """Train in document order, with λ = 0.001 unless parameters are given."""
     definition = find_algorithm(algorithm)
@@ -227,9 +221,7 @@ def test_classes_are_found_by_name(store: Path, tmp_path: Path) -> None:
         begun("cl-fobos", store, tmp_path / "many")
 
 
-def test_every_configuration_of_a_search_starts_from_the_weights(
-    tables_of: TablesOf, store: Path, tmp_path: Path
-) -> None:
+def test_every_configuration_starts_from_the_weights(tables_of: TablesOf, store: Path, tmp_path: Path) -> None:
     """And its cells are never taken for those of a search that began from nothing, or from another model."""
     for name, epochs in (("first", 1), ("other", 2)):
         train(store, tmp_path / name, epochs=epochs)

@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -74,9 +72,7 @@ CUTS: dict[str, tuple[dict[str, Any], SearchOptions, set[str]]] = {
 
 @pytest.mark.fault(48)
 @pytest.mark.parametrize("case", CUTS)
-def test_the_same_tables_for_any_shards_and_grouping(
-    tables_of: TablesOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str
-) -> None:
+def test_any_shards_and_groups(tables_of: TablesOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
     shape, options, statuses = CUTS[case]
     monkeypatch.setattr("sparseoco.search.worker._pays", lambda *_, **__: True)
     expected = tables_of(store_of(tmp_path / "a", shard_rows=300, **shape), "a-search", options)
@@ -99,9 +95,7 @@ def test_the_same_tables_for_any_shards_and_grouping(
     ],
     ids=["a grid", "a grid that is halved", "epochs", "another seed", "weightings"],
 )
-def test_a_search_that_grew_is_that_of_one_at_once(
-    tables_of: TablesOf, tmp_path: Path, options: SearchOptions, before: dict[str, Any]
-) -> None:
+def test_a_grown_search(tables_of: TablesOf, tmp_path: Path, options: SearchOptions, before: dict[str, Any]) -> None:
     """Cells that are there stay as they are, and those of other settings are not used."""
     store = make_store(tmp_path / "store", rows=240, features=40)
     tables_of(store, "grown", options.model_copy(update=before))
@@ -190,14 +184,6 @@ def test_training_that_diverges_ends_with_the_reason(store: Path, tmp_path: Path
 
 
 PROCESSES = forks_with(__name__)
-SCRIPT = """
-import sys
-from pathlib import Path
-from sparseoco.execution.clusters import ClusterOptions
-from tests.search.test_search import search_column_by_column
-if __name__ == "__main__":
-    search_column_by_column(Path(sys.argv[1]), ClusterOptions(workers=2))
-"""
 
 
 def search_column_by_column(folder: Path, cluster: ClusterOptions) -> None:
@@ -234,16 +220,16 @@ def test_killed_at_any_moment_and_run_again_it_ends_with_the_same_bytes(tmp_path
 def test_killed_workers_change_nothing(tmp_path: Path, kills: int) -> None:
     store = make_store(tmp_path / "store")
     steps.search(store, tmp_path / "whole", OPTIONS, ClusterOptions(threads=2))
-    with subprocess.Popen([sys.executable, "-c", SCRIPT, str(tmp_path)]) as process:
-        killed = 0
-        while process.poll() is None:
-            workers = worker_processes(process.pid)
-            cells = len(list((tmp_path / "run" / "search" / "cells").glob("*.json")))
-            if cells > 2 * killed and workers and killed < kills:
-                workers[killed % len(workers)].kill()
-                killed += 1
-            time.sleep(0.02)
-    assert process.returncode == 0
+    process, killed = PROCESSES.Process(target=search_column_by_column, args=(tmp_path, ClusterOptions(workers=2))), 0
+    process.start()
+    while process.is_alive():
+        workers = worker_processes(process.pid)
+        cells = len(list((tmp_path / "run" / "search" / "cells").glob("*.json")))
+        if cells > 2 * killed and workers and killed < kills:
+            workers[killed % len(workers)].kill()
+            killed += 1
+        time.sleep(0.02)
+    assert process.exitcode == 0
     assert killed
     for file in DETERMINED:
         assert (tmp_path / "run" / "search" / file).read_bytes() == (tmp_path / "whole" / "search" / file).read_bytes()
@@ -304,9 +290,7 @@ def test_halving_is_ranking_by_hand_at_each_rung(
     assert not (tmp_path / "halving" / "checkpoints").exists()
 
 
-def test_out_of_time_and_run_again_it_ends_with_the_same_tables(
-    tables_of: TablesOf, narrow: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_resume_out_of_time(tables_of: TablesOf, narrow: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     options = HALVED.model_copy(update={"epochs": 6, "folds": 2})
     expected = tables_of(narrow, "whole", options)
     monkeypatch.setattr(worker, "_pays", lambda *_, **__: True)
@@ -325,9 +309,7 @@ def test_out_of_time_and_run_again_it_ends_with_the_same_tables(
     assert not (tmp_path / "limited" / "stop").exists()
 
 
-def test_a_failing_task_is_isolated_from_its_batch(
-    tables_of: TablesOf, narrow: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failing_task_is_isolated(tables_of: TablesOf, narrow: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole, bad = worker.Learner, STAGED.configurations()[5]
 
     def learner(algorithm: str, *, grid: Any, **settings: Any) -> Any:
@@ -349,9 +331,7 @@ def test_a_failing_task_is_isolated_from_its_batch(
     assert tables_of(narrow, "culprit", STAGED)["metrics"] == expected
 
 
-def test_blocks_are_as_wide_as_the_memory_given(
-    tables_of: TablesOf, narrow: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_blocks_fit_memory(tables_of: TablesOf, narrow: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for part in ("PROCESS_BYTES", "CHUNK_BYTES", "FEATURE_BYTES", "MAPPED_BYTES"):
         monkeypatch.setattr(f"sparseoco.search.packing.{part}", 0)
     grid = {"cl-fobos": {"lam": [10.0**-k for k in range(1, 7)], "eta0": [0.1 * k for k in range(1, 9)]}}
@@ -370,9 +350,7 @@ def test_blocks_are_as_wide_as_the_memory_given(
         tables_of(narrow, "none", wide.model_copy(update={"max_memory": 2 * column}))
 
 
-def test_an_epoch_method_runs_in_full_while_learners_are_halved(
-    tables_of: TablesOf, narrow: Path, tmp_path: Path
-) -> None:
+def test_an_epoch_method_runs_in_full_beside_halving(tables_of: TablesOf, narrow: Path, tmp_path: Path) -> None:
     both = {**HALVED.algorithms, "caos-erm": {"alpha": [0.1, 1.0], "R": [1.0]}}
     options = HALVED.model_copy(update={"algorithms": both, "folds": 2})
     metrics = tables_of(narrow, "both", options)["metrics"]
@@ -466,9 +444,7 @@ def test_the_state_of_another_fold_is_not_believed(tmp_path: Path) -> None:
         (r'"rows": 0', '"row": 0'),
     ],
 )
-def test_a_description_that_was_not_written_so_is_not_believed(
-    kept: tuple[Path, Block, BlockRun], said: str, instead: str
-) -> None:
+def test_an_edited_description_is_not_believed(kept: tuple[Path, Block, BlockRun], said: str, instead: str) -> None:
     folder, block, _ = kept
     (path,) = folder.glob("*.json")
     text = path.read_text()

@@ -6,7 +6,7 @@ import stat
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise, product
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ from tests.store import processes
 from tests.store.processes import PROCESSES, wait_until
 from tests.support.errors import raises_code
 from tests.support.processes import forked_workers
-from tests.support.stores import make_store, with_columns
+from tests.support.stores import WEIGHTINGS, make_store, with_columns
 
 # ----------------------------------------------------------------------------------------------------------------------
 # The local copy of a store: its rows, decoded on demand, shared between threads and processes.
@@ -134,9 +134,7 @@ def test_threads_read_a_shard_once(corpus: Corpus, store: Store, tmp_path: Path)
     assert sorted(shard for _, shard in lines(tmp_path / "log")) == list(range(15))
 
 
-def test_two_corpora_share_a_folder(
-    corpus: Corpus, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_corpora_share_a_folder(corpus: Corpus, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     corpus.rows(0, ROWS)
     monkeypatch.setattr(Store, "read", lambda *_, **__: pytest.fail("it was there already"))
     values = dense(store, Corpus(store, tmp_path).rows(5, 9))
@@ -337,12 +335,6 @@ def test_workers_started_by_hand_lay_out_one_copy_together(tmp_path: Path) -> No
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Weights of terms, against scikit-learn's `TfidfTransformer`.
-
-
-WEIGHTINGS = [
-    Weighting(tf=tf, idf=idf, norm=norm)
-    for tf, idf, norm in product(("count", "binary", "log"), (False, True), ("none", "l2"))
-]
 
 
 def expected(X: csr_matrix, weighting: Weighting) -> csr_matrix:

@@ -1,6 +1,7 @@
 """Small stores of shards with something to learn in them."""
 
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,11 @@ from sparseoco.store.manifest import ClassEntry, LabelTable, commit_manifest
 from sparseoco.store.shards import LabelSets, Store, write_shard
 from sparseoco.store.terms import term_weights, write_dense
 from sparseoco.store.weighting import Weighting
+
+WEIGHTINGS = [
+    Weighting(tf=tf, idf=idf, norm=norm)
+    for tf, idf, norm in product(("count", "binary", "log"), (False, True), ("none", "l2"))
+]
 
 
 def make_store(folder: Path, *, rows: int = 300, features: int = 200, classes: int = 2, shard_rows: int = 100) -> Path:

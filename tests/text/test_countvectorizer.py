@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
+from sklearn.datasets import load_svmlight_file
+from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS, CountVectorizer
 
 from sparseoco import Model
 from sparseoco.core.errors import InputError
@@ -30,9 +31,10 @@ from sparseoco.text.options import TOKEN_PATTERNS, TextOptions
 from sparseoco.text.readers import count_texts
 from sparseoco.text.vocabulary import NgramIndex
 from sparseoco.training.models import write_model
+from tests.benchmarks.corpora import corpus, records
 from tests.support.count_vectorizer import PIECES, counted, ingested, nasty, same, tokenizers, vectorizer
 from tests.support.errors import raises_code
-from tests.support.ingests import write_documents
+from tests.support.ingests import ingest_bytes, write_documents
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Counts, vocabulary and tokens equal those of CountVectorizer for any text and any options.
@@ -250,9 +252,8 @@ def test_stop_words_are_kept_in_full(tmp_path: Path) -> None:
 
 
 def test_characters_require_text(tmp_path: Path) -> None:
-    (tmp_path / "a.svm").write_text("1 1:2\n-1 2:1\n")
     with raises_code("unsupported-combination", "analyzer"):
-        ingest([str(tmp_path / "a.svm")], tmp_path / "out", TextOptions(analyzer="char"))
+        ingest_bytes(tmp_path, "a.svm", b"1 1:2\n-1 2:1\n", analyzer="char")
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -269,9 +270,7 @@ def _least_bits(texts: list[str], options: TextOptions) -> int:
 @pytest.mark.parametrize("analyzer", ["word", "char", "char_wb"])
 @settings(max_examples=60, deadline=None)
 @given(texts=PIECES, low=st.integers(1, 4), extra=st.integers(0, 4), spare=st.integers(0, 12))
-def test_counts_do_not_depend_on_the_tokens_that_are_sorted_at_once(
-    analyzer: str, texts: list[str], low: int, extra: int, spare: int
-) -> None:
+def test_any_tokens_may_be_sorted_at_once(analyzer: str, texts: list[str], low: int, extra: int, spare: int) -> None:
     options = TextOptions(analyzer=analyzer, ngram_range=(low, low + extra))
     given = Texts.of(pa.array(texts, pa.string()))
     whole = count_text(given, options)
@@ -342,9 +341,7 @@ def content(folder: Path) -> tuple[list[Any], list[str], pa.Table]:
 
 
 @pytest.mark.parametrize("ngram_range", [(1, 1), (1, 2), (2, 3)])
-def test_small_ranges_give_the_same_store(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ngram_range: tuple[int, int]
-) -> None:
+def test_stores_of_small_ranges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ngram_range: tuple[int, int]) -> None:
     write_documents(tmp_path / "x.jsonl", [f"d{k}" for k in range(100)])
     options = TextOptions(ngram_range=ngram_range)
     whole = ingest([str(tmp_path / "x.jsonl")], tmp_path / "whole", options, shard_bytes=1024)
@@ -439,3 +436,50 @@ def test_opens_grow_with_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         counts.append(opened[0] - before)
     assert counts[2] - counts[1] <= 4.4 * (counts[1] - counts[0])
     assert counts[2] <= 44 * 160
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Real corpora: the counts equal those of CountVectorizer.
+
+
+@pytest.mark.corpora
+@pytest.mark.parametrize(
+    ("name", "options", "reading"),
+    [
+        ("reviews/books.jsonl.gz", {"ngram_range": (1, 2), "min_df": 2}, {}),
+        ("20news/20news-bydate.jsonl.gz", {"max_features": 5000}, {"where": {"split": "test"}, "duplicates": "all"}),
+        ("reuters/reuters21578.jsonl.gz", {"max_df": 0.5}, {"label_field": "modapte", "duplicates": "all"}),
+    ],
+)
+def test_corpus(tmp_path: Path, name: str, options: dict[str, Any], reading: dict[str, Any]) -> None:
+    ingest([str(corpus(name))], tmp_path / "out", TextOptions.of(options | reading), shard_bytes=1 << 20)
+    matrix, terms = read_shards(tmp_path / "out")
+    where = reading.get("where", {}).items()
+    chosen = [row["text"] for row in records(name) if all(row[k] == v for k, v in where)]
+    limit = options.pop("max_features", None)
+    vectorizer = CountVectorizer(**options)
+    theirs = vectorizer.fit_transform(chosen)
+    place = vectorizer.vocabulary_
+    assert (matrix != theirs[:, [place[term] for term in terms]]).nnz == 0
+    totals, every = (np.asarray(counts.sum(axis=0)).ravel() for counts in (matrix, theirs))
+    assert totals.tolist() == np.sort(every)[::-1][:limit].tolist()
+
+
+@pytest.mark.corpora
+def test_processed_books(tmp_path: Path) -> None:
+    inputs = [str(corpus(f"reviews-processed/books/{label}.review.gz")) for label in ("positive", "negative")]
+    manifest = ingest(inputs, tmp_path / "out", TextOptions())
+    assert (manifest.rows, manifest.features.count) == (2000, 195_887)
+    assert [(entry.name, entry.rows) for entry in manifest.labels.classes] == [("negative", 1000), ("positive", 1000)]
+
+
+@pytest.mark.corpora
+def test_svmlight_books(tmp_path: Path) -> None:
+    path = str(corpus("reviews-counts/books.svmlight.gz"))
+    manifest = ingest([path], tmp_path / "out", TextOptions())
+    matrix, terms = read_shards(tmp_path / "out")
+    theirs, labels = load_svmlight_file(path, zero_based=True)
+    assert manifest.rows == 4465
+    assert (matrix != theirs[:, [int(term) for term in terms]]).nnz == 0
+    assert matrix.sum() == theirs.sum()
+    assert manifest.labels.classes[1].rows == int((labels == 1).sum())

@@ -35,6 +35,7 @@ from sparseoco.training.models import write_model
 from tests.support.commands import Cli
 from tests.support.count_vectorizer import nasty, ranked, tokenizers, vectorizer
 from tests.support.errors import raises_code
+from tests.support.ingests import ingest_bytes
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Fields equal a ColumnTransformer of CountVectorizer, OneHotEncoder, numbers and KBinsDiscretizer.
@@ -272,10 +273,8 @@ def test_any_bins(tmp_path_factory: pytest.TempPathFactory, prices: list[float |
 
 
 def test_bad_values_and_options(tmp_path: Path) -> None:
-    options = TextOptions(fields=FIELDS)
-    (tmp_path / "bad.jsonl").write_text('{"label": "a", "title": "x y", "price": "cheap"}\n')
     with raises_code("malformed-record", "price", "line 1"):
-        ingest([str(tmp_path / "bad.jsonl")], tmp_path / "out", options)
+        ingest_bytes(tmp_path, "bad.jsonl", b'{"label": "a", "title": "x y", "price": "cheap"}\n', fields=FIELDS)
     inherited = TextOptions(lowercase=False, fields=FIELDS)
     assert not inherited.text_fields["body"].lowercase
     assert isinstance(inherited.fields["price"], NumberField)
@@ -345,12 +344,7 @@ def expected_columns(records: list[dict[str, Any]], texts: dict[str, dict[str, A
 @pytest.mark.slow
 @settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
 @given(RECORDS, tokenizers, tokenizers)
-def test_any_records(
-    tmp_path_factory: pytest.TempPathFactory,
-    records: list[dict[str, Any]],
-    first: dict[str, Any],
-    second: dict[str, Any],
-) -> None:
+def test_any_records(tmp_path_factory: pytest.TempPathFactory, records: Any, first: Any, second: Any) -> None:
     """Nasty Unicode in texts, categories and names; a model and a second ingest count the same."""
     texts = {"a b": first, "t": second}
     fields = {name: {"type": "text"} | own for name, own in texts.items()}

@@ -69,12 +69,10 @@ def test_adding_files(tmp_path: Path) -> None:
     assert added.dropped_terms >= 3
     assert [entry.rows for entry in added.labels.classes] == [100, 101]
 
-    (tmp_path / "c.jsonl").write_bytes(b'{"id":"c","label":"q","text":"alpha"}\n')
     with raises_code("unknown-class", "c.jsonl, line 1", "2 classes"):
-        ingest([str(tmp_path / "c.jsonl")], tmp_path / "out", options)
-    (tmp_path / "d.jsonl").write_bytes(b'{"id":"new","label":"p","text":"alpha"}\n')
+        ingest_bytes(tmp_path, "c.jsonl", b'{"id":"c","label":"q","text":"alpha"}\n', ngram_range=(1, 2))
     with raises_code("duplicate-id", "b.jsonl and ", "d.jsonl, line 1"):
-        ingest([str(tmp_path / "d.jsonl")], tmp_path / "out", options)
+        ingest_bytes(tmp_path, "d.jsonl", b'{"id":"new","label":"p","text":"alpha"}\n', ngram_range=(1, 2))
     with raises_code("options-changed", tmp_path / "out", "(lowercase)"):
         ingest(both, tmp_path / "out", TextOptions(ngram_range=(1, 2), lowercase=False))
     (tmp_path / "a.jsonl").write_bytes(first + b"\n" + second)
@@ -494,9 +492,7 @@ def test_label_sets_of_other_formats(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("buckets", "ids_per_task"), [(1, 1 << 20), (2, 20), (1 << 62, 1 << 20), (1 << 62, 20)])
-def test_ids_with_equal_hashes_are_compared(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, buckets: int, ids_per_task: int
-) -> None:
+def test_ids_of_equal_hashes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, buckets: int, ids_per_task: int) -> None:
     monkeypatch.setattr(vocabulary, "NGRAMS_PER_TASK", ids_per_task)
     original = duplicates._hash_ids
     monkeypatch.setattr(duplicates, "_hash_ids", lambda strings: original(strings) % buckets)

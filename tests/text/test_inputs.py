@@ -450,9 +450,7 @@ def test_what_is_understood_is_printed_first(tmp_path: Path, monkeypatch: pytest
     assert "b.jsonl is empty" in cli("ingest", "b.jsonl", "--out", "out", code=2).err
 
 
-def test_predictions_of_folders_and_of_standard_input(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
-) -> None:
+def test_predictions_of_folders_and_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
     texts = ["alpha beta", "gamma delta"] * 10
     ingest_bytes(tmp_path, "a.jsonl", jsonl(texts))
     cli("train", tmp_path / "out", "--out", tmp_path / "m", "--algorithm", "rda")

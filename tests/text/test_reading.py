@@ -264,9 +264,7 @@ def test_the_first_error_in_the_order_of_the_input(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("codec", ["utf-16", "cp1252"])
 @pytest.mark.parametrize("encoding", ["utf-8", "auto"])
-def test_files_of_several_parts_in_other_encodings(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: str, encoding: str
-) -> None:
+def test_parts_in_other_encodings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: str, encoding: str) -> None:
     """The first bytes show it: then the file is read in order."""
     text = "id,label,text\n" + "".join(f"{k},{'pn'[k % 2]},Élan vécu déjà vu à Noël {k}\n" for k in range(400))
     (tmp_path / "a.csv").write_bytes(text.encode(codec))

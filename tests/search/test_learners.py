@@ -1,5 +1,6 @@
-"""Learners with several parts: iterative parameter mixing, by hand in dense NumPy, and the same bits however it ran."""
+"""Learners that are dense, or have several parts: sized, refused, stopped; by hand and with the bits of one in hand."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -8,14 +9,22 @@ import pytest
 from distributed import Client
 
 from sparseoco.cli import options as command_line
+from sparseoco.execution.clusters import ClusterOptions
 from sparseoco.kernels.order import epoch_rows, fold_rows
+from sparseoco.learners import algorithm_names
 from sparseoco.offline.regret.run import Regret
+from sparseoco.pipeline import comparators, steps
+from sparseoco.search import worker
 from sparseoco.search.increments import IncrementChain
+from sparseoco.search.packing import Capacity, configurations_at_once, state_bytes
 from sparseoco.search.run import held_out_blocks, train_model, write_held_out
 from sparseoco.search.worker import Folders, average_epoch, learn_part, load_checkpoint
+from sparseoco.storage.commit import read_json
 from sparseoco.store.shards import Session, Store, read_shards
+from sparseoco.training import validation as sizes
 from sparseoco.training.block import Block, search_setting
 from sparseoco.training.decisions import read_predictions
+from sparseoco.training.learner import Learner
 from sparseoco.training.models import Model
 from sparseoco.training.options import SearchOptions
 from sparseoco.training.stream import NO_FOLD, StreamPosition
@@ -23,8 +32,115 @@ from tests.oracles.losses import SLOPES
 from tests.oracles.proximal import soft
 from tests.support.errors import raises_code
 from tests.support.models import dense_weights
-from tests.support.searches import TablesOf, plain_search, search_tables, site
+from tests.support.searches import TablesOf, block_of, configuration, plain_search, search_tables, site
 from tests.support.stores import make_store
+
+pytestmark = pytest.mark.usefixtures("here")
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Dense learners in the pipeline: sized, refused where they are too large, and with the bits of a learner in hand.
+
+
+FEW = 24
+HERE = ClusterOptions(threads=2)
+
+
+@pytest.fixture(scope="module")
+def few(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_store(tmp_path_factory.mktemp("store"), features=FEW, classes=3)
+
+
+@pytest.mark.parametrize("algorithm", algorithm_names("dense"))
+def test_training_gives_the_bits_of_a_learner(few: Path, tmp_path: Path, algorithm: str) -> None:
+    options = plain_search(algorithms={algorithm: {}}, seed=3)
+    chosen = configuration(algorithm)
+    steps.train(few, tmp_path / "model", chosen, options, HERE, epochs=2)
+    X, _ = read_shards(few)
+    y = Store.open(few).labels()
+    learner = Learner(algorithm, grid=[chosen.parameters], n_features=FEW, n_classes=3, dtype="float64")
+    for epoch in (1, 2):
+        order = epoch_rows(3, epoch, True, X.shape[0], 0, X.shape[0], NO_FOLD, 1)
+        learner.partial_fit(X[order], y[order])
+    learner.save(tmp_path / "learner")
+    assert (tmp_path / "model" / "learner.npz").read_bytes() == (tmp_path / "learner").read_bytes()
+    model = Model(tmp_path / "model")
+    assert model.description["nonzeros"] == np.count_nonzero(learner.weights())
+    again = options.model_copy(update={"warm_start": str(model.folder)})
+    steps.train(few, tmp_path / "more", chosen, again, HERE, epochs=1)
+    assert Model(tmp_path / "more").description["warm_start"]["state"]
+
+
+@pytest.mark.parametrize("algorithm", algorithm_names("dense"))
+def test_a_stopped_block_resumes(few: Path, tmp_path: Path, algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It resumes from its checkpoint, not from the first row."""
+    monkeypatch.setattr("sparseoco.training.stream.CHUNK_ROWS", 16)
+    monkeypatch.setattr("sparseoco.search.worker.POLL_SECONDS", 0.0)
+    monkeypatch.setattr("sparseoco.search.worker._pays", lambda *_, **__: True)
+    opened, options = Store.open(few), plain_search(algorithms={algorithm: {}}, folds=2)
+    block = block_of(options, opened, 0)
+    milestones, seen = [StreamPosition(1, 300)], []
+    cells = []
+    for name in ("stopped", "whole"):
+        folders, looks = Folders.of(tmp_path / name), iter([False, False, False, True])
+
+        def stopped(name: str = name, looks: Iterator[bool] = looks) -> bool:
+            return name == "stopped" and next(looks, False)
+
+        here = site(opened, tmp_path, seen.append, stopped)
+        assert worker.run_block(here, block, milestones, folders) == (name == "whole")
+        if name == "stopped":
+            assert len(list(folders.checkpoints.glob("*.learner"))) == 1
+            left = seen[-1]
+            seen.clear()
+            assert worker.run_block(site(opened, tmp_path, seen.append), block, milestones, folders)
+            assert seen[0] > left
+        (cell,) = folders.cells.iterdir()
+        (result,) = read_json(cell)["results"]
+        cells.append({name: rows for name, rows in result["tables"].items() if name != "timings"})
+    assert cells[0] == cells[1]
+
+
+def test_the_bytes_of_a_column_are_counted(few: Path) -> None:
+    opened = Store.open(few)
+    for algorithm, numbers in (("ogd", FEW), ("ons", FEW + FEW**2), ("onseg", FEW + FEW**2)):
+        options = plain_search(algorithms={algorithm: {}}, folds=1)
+        block = block_of(options, opened)
+        assert state_bytes(block.select(2 * block.configurations), opened) == 2 * 3 * 8 * numbers
+        assert configurations_at_once(block, options, opened, Capacity(1, 5 * 3 * 8 * numbers)) == 5
+        with raises_code("out-of-memory", algorithm, "--features-from"):
+            configurations_at_once(block, options, opened, Capacity(1, 3 * 8 * numbers - 1))
+
+
+def test_too_many_features_are_refused_at_once(few: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And let through where a model kept few enough of them."""
+    monkeypatch.setattr(sizes, "DENSE_BYTES", 8 * 20**2)
+    options = plain_search(algorithms={"cl-fobos": {}, "ons": {}}, folds=2)
+    for run in (
+        lambda: steps.search(few, tmp_path / "run", options, HERE),
+        lambda: steps.train(few, tmp_path / "run", configuration("ons"), options, HERE, epochs=1),
+    ):
+        with raises_code("too-many-features", "ons", "d²", "24 features", "--features-from"):
+            run()
+        assert not (tmp_path / "run").exists()
+    first = plain_search(algorithms={"rda": {}})
+    steps.train(few, tmp_path / "first", configuration("rda", lam=0.05), first, HERE, epochs=1)
+    narrowed = options.model_copy(update={"features_from": str(tmp_path / "first")})
+    steps.train(few, tmp_path / "model", configuration("ons"), narrowed, HERE, epochs=1)
+    assert 0 < Model(tmp_path / "model").description["features_from"]["features"] < 20
+
+
+def test_regret_that_is_undefined_has_a_reason(few: Path, tmp_path: Path) -> None:
+    options = plain_search(algorithms={"ogd": {}, "fobos": {"lam": [1e-3]}}, folds=1)
+    steps.search(few, tmp_path, options, HERE)
+    with raises_code("no-comparator", "ogd"):
+        comparators.regret(tmp_path, HERE, marks=3, numbers=[0])
+    folder = comparators.regret(tmp_path, HERE, marks=3)
+    assert folder.exists()
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Learners with several parts: iterative parameter mixing, by hand in dense NumPy, and the same bits however it ran.
+
 
 ROWS, FEATURES, FOLD, FOLDS, EPOCHS, PARTS = 300, 60, 1, 3, 3, 4
 ETA, LAM = 0.3, 1e-3
@@ -114,9 +230,7 @@ def test_one_part_is_a_plain_learner(tables_of: TablesOf, searched: dict[str, An
 
 
 @pytest.mark.usefixtures("early_rungs")
-def test_configurations_with_parts_run_to_the_end_of_a_search_that_halves(
-    tables_of: TablesOf, searched: dict[str, Any], store: Store
-) -> None:
+def test_parts_run_to_the_end_beside_halving(tables_of: TablesOf, searched: dict[str, Any], store: Store) -> None:
     given = options(halving=2)
     tables = tables_of(store.folder, ".", given)
     divided = [row for row in tables["metrics"] if row["configuration"] % 2]
@@ -208,9 +322,7 @@ def test_held_out_predictions_are_of_the_averaged_weights(client: Client, store:
     np.testing.assert_allclose(np.sort(found.margins[own, 0]), np.sort(margins), rtol=1e-9)
 
 
-def test_a_configuration_that_diverges_in_a_part_is_reported_by_the_row_of_the_stream(
-    tables_of: TablesOf, store: Store
-) -> None:
+def test_divergence_in_a_part_is_reported_by_the_row_of_the_stream(tables_of: TablesOf, store: Store) -> None:
     given = options(
         algorithms={"fobos": {"lam": [0.0], "eta0": [1e200], "parts": [2]}}, folds=1, loss="squared_hinge", epochs=2
     )
