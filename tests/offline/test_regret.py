@@ -20,6 +20,7 @@ from sparseoco.kernels.order import epoch_rows
 from sparseoco.learners.losses import find_loss
 from sparseoco.offline.epochs import fit_epochs
 from sparseoco.offline.regret import run as cluster_regret
+from sparseoco.offline.regret.run import Sums, block_quantities, epoch_marks
 from sparseoco.pipeline import comparators, steps
 from sparseoco.report.charts import styles
 from sparseoco.report.figures import regret_lines, suboptimality_figure
@@ -469,27 +470,25 @@ def test_sums_in_a_box() -> None:
     loss = find_loss("squared_hinge")
     corners = R * np.array(list(product([-1, 1], repeat=3)))
     steepest = [max(abs(loss.slope(x @ w, 2.0 * b - 1)) for w in corners) for x, b in zip(X, y, strict=True)]
-    found = cluster_regret.Sums.of(RowBatch(sparse.indptr, sparse.indices, sparse.data, y), loss, [1], R)
+    found = Sums.of(RowBatch(sparse.indptr, sparse.indices, sparse.data, y), loss, [1], R)
     assert pytest.approx(np.array(steepest) @ X.max(axis=1)) == found.L
     assert pytest.approx(((np.array(steepest) * X.max(axis=1)) ** 2).sum()) == found.L2
     assert found.at_zero == 4.0
     parts = [csr_matrix(X[part]) for part in (slice(0, 2), slice(2, 4))]
     halves = [
-        cluster_regret.Sums.of(RowBatch(p.indptr, p.indices, p.data, q), loss, [1], R)
+        Sums.of(RowBatch(p.indptr, p.indices, p.data, q), loss, [1], R)
         for p, q in zip(parts, (y[:2], y[2:]), strict=True)
     ]
     assert halves[0] + halves[1] == pytest.approx(found)
 
 
 def test_a_short_last_block() -> None:
-    found = cluster_regret.block_quantities(np.array([3.0, 4.0, 0.0, 0.0, 2.0]), np.full(5, 0.5), 2)
+    found = block_quantities(np.array([3.0, 4.0, 0.0, 0.0, 2.0]), np.full(5, 0.5), 2)
     assert found == pytest.approx({"RL": 5.0 ** (2 / 3) + 1.0, "RL1": 6.0, "blocks": 2.0})
 
 
 def test_the_error_from_every_second_epoch() -> None:
-    straight, bent = (
-        list(cluster_regret.epoch_marks(10, H[0], H[1:], [1.0, 2.0, 3.0])) for H in ([9, 6, 3, 0], [9, 1, 3, 0])
-    )
+    straight, bent = (list(epoch_marks(10, H[0], H[1:], [1.0, 2.0, 3.0])) for H in ([9, 6, 3, 0], [9, 1, 3, 0]))
     assert [mark["T"] for mark in bent] == [10, 20, 30]
     assert bent[0]["penalty_error"] == 0
     assert bent[1]["penalty_error"] > 30
