@@ -15,14 +15,10 @@ from tests.oracles.losses import SLOPES, VALUES
 from tests.support.errors import raises_code
 
 
-def numbers(R: float, gamma: float) -> domains.Numbers:
-    return domains.Numbers(R, gamma, 0.0, 0.0, 0.0, 0.0)
-
-
 def projected(f: Any, z: np.ndarray, A: np.ndarray, R: float, gamma: float) -> np.ndarray:
     x = z.copy()
     B = np.linalg.inv(A)
-    f(x, (B + B.T) / 2, numbers(R, gamma))
+    f(x, (B + B.T) / 2, domains.Numbers(R, gamma, 0.0, 0.0, 0.0, 0.0))
     return x
 
 

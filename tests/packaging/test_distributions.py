@@ -104,13 +104,9 @@ def test_the_release_checklist_names_targets_and_files_that_are_there() -> None:
 
 
 def test_every_release_has_the_same_version() -> None:
-    tags = re.findall(
-        r"(?:sparseoco:|sparseoco  # .*\n +newTag: )(\d+\.\d[\w.]*)", "".join(p.read_text() for p in _deployed())
-    )
+    deployed = [path for path in (ROOT / "deploy").rglob("*") if path.is_file() and path.name != "constraints.txt"]
+    text = "".join(path.read_text() for path in deployed)
+    tags = re.findall(r"(?:sparseoco:|sparseoco  # .*\n +newTag: )(\d+\.\d[\w.]*)", text)
     assert len(tags) > 3
     assert set(tags) == {PROJECT["version"]}
     assert f"## {PROJECT['version']} " in (ROOT / "CHANGELOG.md").read_text()
-
-
-def _deployed() -> list[Path]:
-    return [path for path in (ROOT / "deploy").rglob("*") if path.is_file() and path.name != "constraints.txt"]

@@ -4,7 +4,6 @@ import io
 import shutil
 import sys
 from collections.abc import Callable
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,7 @@ from tests.support.errors import raises_code
 from tests.support.ingests import ingest_bytes, jsonl, random_texts
 from tests.support.models import model_with
 from tests.support.searches import plain_search
-from tests.support.stores import make_store
+from tests.support.stores import WEIGHTINGS, make_store
 
 # ----------------------------------------------------------------------------------------------------------------------
 # A saved model is found from its own folder, from a run's and from that of nightly runs.
@@ -192,10 +191,6 @@ def test_margins_are_the_sums_of_values_times_weights(model: Path) -> None:
 
 
 TEXTS, NEW = random_texts(60), [*random_texts(20, seed=1), "unknown words alpha", "", "unknown"]
-WEIGHTINGS = [
-    Weighting(tf=tf, idf=idf, norm=norm)
-    for (tf, idf), norm in product((("count", False), ("log", True), ("binary", False), ("log", False)), ("none", "l2"))
-]
 by_weighting = pytest.mark.parametrize("weighting", WEIGHTINGS, ids=lambda w: w.label)
 KINDS = {"vocabulary": {"min_df": 2}, "hashed": {"hash_bits": 5}}
 

@@ -277,12 +277,10 @@ def test_what_folds_need(stores: list[Store], tmp_path: Path) -> None:
 # The examples of streams run as their pages say.
 
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
-
-
 @pytest.fixture
 def invariance() -> ModuleType:
-    spec: Any = importlib.util.spec_from_file_location("invariance", EXAMPLES / "invariance.py")
+    path = Path(__file__).parents[2] / "examples" / "invariance.py"
+    spec: Any = importlib.util.spec_from_file_location("invariance", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
