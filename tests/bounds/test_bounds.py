@@ -558,8 +558,6 @@ def test_lemma_2_of_cl_fobos(K: int) -> None:
 # Theorem 2 of Togari and Yamashita 2016: the objective of the mean of the iterates, for examples drawn from a set.
 
 
-ERRORS = 3.0
-"""Standard errors to spare."""
 TRUTH = np.append(MODEL, 0.0)
 
 
@@ -608,7 +606,8 @@ def over(
 
 
 def spare(values: np.ndarray) -> float:
-    return float(ERRORS * values.std(ddof=1) / np.sqrt(len(values)))
+    """Three standard errors."""
+    return float(3 * values.std(ddof=1) / np.sqrt(len(values)))
 
 
 @pytest.mark.parametrize(
