@@ -1,4 +1,4 @@
-"""Random problems and configurations for the tests of cao-rcd."""
+"""Random problems and configurations for the tests of epoch methods and optima."""
 
 from typing import Any
 
