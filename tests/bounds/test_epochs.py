@@ -1,7 +1,7 @@
 """Mohri and Yang (2015), Corollaries 6 and 7, Theorem 7 and Corollary 4 in expectation, by the oracles of the learners.
 
-Also the theorems of learners that play in a convex set. The learners of epochs keep what a round leaves; what it plays, x_t, is the oracles' alone, to which tests/offline
-holds them.
+The learners of epochs keep what a round leaves; what it plays, x_t, is the oracles' alone, to which tests/offline holds
+them. Also the theorems of learners that play in a convex set.
 """
 
 from itertools import product
