@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import sys
 import tempfile
 import threading
 from pathlib import Path
@@ -92,8 +93,6 @@ def model(folder: str) -> str:
 
 def ended_before_manifest(*command: str) -> None:
     """Run an ingest that is killed when all but its manifest is committed."""
-    import sys
-
     import sparseoco.text.ingest
 
     sparseoco.text.ingest.commit_manifest = lambda *_, **__: os._exit(0)  # type: ignore[assignment]
@@ -122,7 +121,6 @@ def loaded() -> None:
 def with_fault(kind: str, number: str, folder: str, report: str, *command: str) -> None:
     """Run a command while the n-th read or write below a folder fails; the calls counted go to the file `report`."""
     import ctypes
-    import sys
 
     shim = ctypes.CDLL(os.environ["LD_PRELOAD"])
     sys.argv = ["sparseoco", *command]

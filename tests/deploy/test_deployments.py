@@ -48,6 +48,7 @@ from tests.support.texts import write_run_file
 EXAMPLE = ROOT / "deploy" / "prefect.yaml"
 
 
+NEVER = "0 0 1 1 *"
 PREFECT = [sys.executable, "-m", "prefect"]
 
 
@@ -230,19 +231,16 @@ def test_a_flow_served_by_a_script_runs_at_an_interval(tmp_path: Path, fresh_ser
     env = environment(tmp_path / "home", PREFECT_API_URL=fresh_server, PREFECT_RUNNER_POLL_FREQUENCY="1")
     command = [sys.executable, "-c", SERVE, str(write_run_file(tmp_path))]
     with running(command, tmp_path / "served.log", env, tmp_path):
-        runs = wait_for(lambda: two_of(flow_runs(fresh_server, "COMPLETED")), "two runs to end", seconds=300)
-    assert runs[0]["name"] != runs[1]["name"]
+        wait_for(lambda: flow_runs(fresh_server, "COMPLETED")[1:], "two runs to end", seconds=300)
+    first, second, *_ = flow_runs(fresh_server, "COMPLETED")
+    assert first["name"] != second["name"]
     assert not flow_runs(fresh_server, "FAILED", "CRASHED")
     check_results(fresh_server, tmp_path / "run")
 
 
-def two_of(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return runs if len(runs) >= 2 else []
-
-
 @pytest.mark.slow
 def test_a_cancelled_run_of_a_worker_ends_soon(tmp_path: Path, fresh_server: str) -> None:
-    copy_with_three_lines_changed(tmp_path, write_long_run_file(tmp_path), cron="0 0 1 1 *")
+    copy_with_three_lines_changed(tmp_path, write_long_run_file(tmp_path), cron=NEVER)
     with deployed(tmp_path, fresh_server):
         run = start_run(fresh_server, tmp_path)
         begun = time.monotonic()
@@ -254,7 +252,7 @@ def test_a_cancelled_run_of_a_worker_ends_soon(tmp_path: Path, fresh_server: str
 
 @pytest.mark.slow
 def test_runs_without_heartbeats_are_marked_as_crashed(tmp_path: Path, fresh_server: str) -> None:
-    copy_with_three_lines_changed(tmp_path, write_long_run_file(tmp_path), cron="0 0 1 1 *")
+    copy_with_three_lines_changed(tmp_path, write_long_run_file(tmp_path), cron=NEVER)
     with deployed(tmp_path, fresh_server) as worker:
         env = environment(tmp_path / "home", PREFECT_API_URL=fresh_server)
         prefect("automation", "create", "--from-file", str(AUTOMATIONS), env=env, folder=tmp_path)
@@ -267,11 +265,17 @@ def test_runs_without_heartbeats_are_marked_as_crashed(tmp_path: Path, fresh_ser
     assert run["state"]["message"] == "No heartbeat of this run for two minutes."
 
 
-def start_run(fresh_server: str, folder: Path) -> str:
+def start_run(server: str, folder: Path) -> str:
     """A run of the pipeline whose search has begun; gives its id."""
-    (pipeline,) = ask(fresh_server, "deployments/filter", deployments={"name": {"any_": ["pipeline"]}})
-    run: str = ask(fresh_server, f"deployments/{pipeline['id']}/create_flow_run")["id"]
+    run = create_run(server)
     wait_for(lambda: search_begun(folder), "the search to begin", seconds=300)
+    return run
+
+
+def create_run(server: str, **variables: Any) -> str:
+    """A new run of the pipeline; gives its id."""
+    (pipeline,) = ask(server, "deployments/filter", deployments={"name": {"any_": ["pipeline"]}})
+    run: str = ask(server, f"deployments/{pipeline['id']}/create_flow_run", **variables)["id"]
     return run
 
 
@@ -285,14 +289,9 @@ def sessions_below(folder: Path) -> list[int]:
 # The processes of a deployment, each started by hand: a Prefect server, a worker, and Dask under TLS.
 
 
-NEVER = "0 0 1 1 *"
-
-
 def run_with(server: str, certificates: dict[str, str]) -> dict[str, Any]:
     """The state in which a run of the pipeline ends that has these certificates in its environment."""
-    (pipeline,) = ask(server, "deployments/filter", deployments={"name": {"any_": ["pipeline"]}})
-    variables = {"job_variables": {"env": certificates}}
-    run = ask(server, f"deployments/{pipeline['id']}/create_flow_run", **variables)["id"]
+    run = create_run(server, job_variables={"env": certificates})
     wait_for(lambda: any(ended["id"] == run for ended in flow_runs(server, *FINAL)), "the run to end", seconds=300)
     state: dict[str, Any] = next(ended["state"] for ended in flow_runs(server, *FINAL) if ended["id"] == run)
     return state

@@ -2,7 +2,7 @@
 
 import json
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -227,7 +227,6 @@ def test_calibrated_probabilities_of_the_demo_corpus(tmp_path: Path) -> None:
 
 SEARCH = ("--metric", "average_precision", "--grid", "eta=0.1", "--grid", "lam=0.0003", "--folds", 3, "--epochs", 2)
 NEVER = "class positive is never predicted for the"
-Command = Callable[..., list[str]]
 
 
 def write_documents(path: Path, seed: int, rows: int) -> None:
@@ -241,12 +240,6 @@ def write_documents(path: Path, seed: int, rows: int) -> None:
             file.write(json.dumps({"id": f"{seed}-{number}", "label": label, "text": " ".join(words)}) + "\n")
 
 
-@pytest.fixture
-def printed(cli: Cli) -> Command:
-    """The lines that a command prints."""
-    return lambda *command: cli(*command).out.splitlines()
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("rare")
@@ -258,37 +251,37 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_rare_class_is_found_by_default(folder: Path, printed: Command) -> None:
+def test_a_rare_class_is_found_by_default(folder: Path, cli: Cli) -> None:
     run = folder / "run"
-    lines = printed("search", folder / "shards", "--out", run, "--threads", 1, *SEARCH)
+    lines = cli("search", folder / "shards", "--out", run, "--threads", 1, *SEARCH).out.splitlines()
     assert lines[0].startswith("model: ")
     assert any(line.startswith("threshold: positive above a margin of -") for line in lines)
     assert read_json(run / "model" / "model.json")["threshold"]["rule"]["since"].startswith("positive has ")
     page = (run / "report" / "report.html").read_text()
     assert "(by default, since positive has " in page
     assert NEVER.capitalize() not in page
-    found = json.loads("".join(printed("evaluate", run, folder / "test.jsonl", "--json")))
+    found = json.loads(cli("evaluate", run, folder / "test.jsonl", "--json").out)
     assert 0.5 < found["average_precision"] < 0.75
     assert found["recall"] > 0.5
     assert found["precision"] > 0.5
     assert not found.keys() & {"never_predicted", "trained_on"}
 
 
-def test_a_class_that_is_never_predicted_is_the_first_thing_said(folder: Path, printed: Command) -> None:
+def test_a_class_that_is_never_predicted_is_the_first_thing_said(folder: Path, cli: Cli) -> None:
     run, test = folder / "none", folder / "test.jsonl"
     search = ("search", folder / "shards", "--out", run, "--threads", 1, *SEARCH, "--threshold", "none")
-    assert printed(*search)[0] == f"warning: {NEVER} held-out documents"
+    assert cli(*search).out.startswith(f"warning: {NEVER} held-out documents\n")
     assert Model(run).thresholds is None
     page = (run / "report" / "report.html").read_text()
     assert f">{NEVER.capitalize()} held-out documents. adagrad, trained on" in page
-    assert printed("evaluate", run, test)[0] == f"warning: {NEVER} evaluated documents"
-    found = json.loads("".join(printed("evaluate", run, test, "--json")))
+    assert cli("evaluate", run, test).out.startswith(f"warning: {NEVER} evaluated documents\n")
+    found = json.loads(cli("evaluate", run, test, "--json").out)
     assert (found["never_predicted"], found["recall"]) == (["positive"], 0.0)
     learned = "warning: the model was trained on documents of train.jsonl: the figures are optimistic"
-    assert learned in printed("evaluate", run, folder / "train.jsonl")
+    assert learned in cli("evaluate", run, folder / "train.jsonl").out.splitlines()
     train = ("train", folder / "shards", "--out", folder / "one", "--threads", 1, "--set")
-    said = printed(*train, "eta=0.1", "--set", "lam=0.001")
-    assert said[0] == f"warning: {NEVER} documents that it predicted before it learned them"
+    said = cli(*train, "eta=0.1", "--set", "lam=0.001").out
+    assert said.startswith(f"warning: {NEVER} documents that it predicted before it learned them\n")
 
 
 # ----------------------------------------------------------------------------------------------------------------------
