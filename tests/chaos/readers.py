@@ -42,8 +42,6 @@ def _digest(*values: Any) -> str:
 def scores(folder: str) -> str:
     """All that a folder of scores holds and lists."""
     found, kept = read_scores(location(folder)), read_kept(location(folder))
-    assert found is not None
-    assert kept is not None
     parts = [read_part(location(folder) / PARTS / entry.file).to_pydict() for entry in found.parts]
     sources = [(entry.rows, entry.sha256) for entry in found.sources]
     return _digest(parts, sources, list(read_kept_files(location(folder), kept)))

@@ -460,7 +460,6 @@ def test_a_run_that_cannot_end_by_itself(tmp_path: Path, server: str) -> None:
     env = environment(tmp_path / "home", PREFECT_API_URL=server)
     command = [sys.executable, "-c", STUCK, str(write_run_file(tmp_path))]
     with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
-        assert process.stdout is not None
         assert process.stdout.readline() == b"stuck\n"
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 143

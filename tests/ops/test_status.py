@@ -191,7 +191,6 @@ def test_increments_are_reported_with_the_deployed_model(tmp_path: Path) -> None
     second = {"documents": 40, "error": 0.3, "deployed": 1, "deployed_error": 0.2, "promoted": False}
     record(tmp_path, first, second)
     found = read_status(tmp_path)
-    assert found.increments is not None
     assert (found.increments.total, found.increments.last["increment"]) == (2, 2)
     assert "the last has 40 documents" in found.increments.summary
     assert "not promoted; the model of increment 1 is deployed" in found.increments.summary
@@ -210,9 +209,7 @@ def test_errors_after_a_rollback_are_those_of_the_models_they_name(tmp_path: Pat
 
 
 def increments_summary(folder: Path) -> str:
-    found = read_status(folder).increments
-    assert found is not None
-    return found.summary.replace("\N{NO-BREAK SPACE}", " ")
+    return read_status(folder).increments.summary.replace("\N{NO-BREAK SPACE}", " ")
 
 
 def test_an_increment_that_is_ingested_and_not_trained_is_reported(tmp_path: Path, cli: Cli) -> None:
@@ -238,7 +235,6 @@ def test_the_time_of_the_last_write_includes_ingested_files(tmp_path: Path) -> N
         os.utime(path, (0, 0))
     commit_manifest(store, manifest.model_copy(update={"version": 2}))
     seconds = read_status(tmp_path).seconds
-    assert seconds is not None
     assert seconds < 3600
 
 
@@ -254,12 +250,10 @@ def test_configurations_are_compared_over_the_same_folds() -> None:
     easy, hard = 0.1, 0.3
     rows = [metrics_row(c, 0, easy + c / 100) for c in range(3)]
     best = best_so_far(rows, "error")
-    assert best is not None
     assert (best["configuration"], best["folds"], best["compared"]) == (0, 1, 3)
     assert best_so_far([*rows, metrics_row(3, 1, hard)], "error") is None
     both = [*rows, metrics_row(3, 1, hard), metrics_row(1, 1, hard), metrics_row(2, 1, hard - 0.05)]
     found = best_so_far(both, "error")
-    assert found is not None
     assert (found["configuration"], found["folds"], found["compared"]) == (2, 2, 2)
     assert found["error"] == pytest.approx((0.12 + 0.25) / 2)
     assert best_so_far([], "error") is None

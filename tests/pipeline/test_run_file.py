@@ -539,15 +539,12 @@ def test_scores_of_a_run(tmp_path: Path) -> None:
     assert page.name == "report.html"
     assert run.scores == tmp_path / "run" / "scores"
     found, kept = read_scores(run.scores), read_kept(run.scores)
-    assert found is not None
-    assert kept is not None
     assert [model.name for model in found.manifest.models] == ["run", "again"]
     assert found.manifest.rows == 120
     assert kept.rows >= 12
     write_reviews(tmp_path / "crawl" / "b.jsonl", rows=60, classes=3, first=5000)
     run_steps.run_score(run)
     more = read_scores(run.scores)
-    assert more is not None
     assert more.manifest.rows == 180
     assert more.parts[0] == found.parts[0]
     assert (run.scores / "scores.html").exists()
@@ -565,7 +562,6 @@ def test_the_deployed_model_of_nightly_runs(tmp_path: Path) -> None:
         run_nightly(run)
         run_steps.run_score(run)
         found = read_scores(run.scores)
-        assert found is not None
         assert found.manifest.rows == 60
         (model,) = found.manifest.models
         assert model.folder == str(find_model(run.out))
@@ -623,8 +619,6 @@ def second_process(first: int) -> psutil.Process:
 def test_it_compiles_what_a_run_needs_and_ends_with_it_and_if_that_is_killed(tmp_path: Path) -> None:
     command = [sys.executable, "-c", AHEAD, str(write_run_file(tmp_path)), str(tmp_path / "small")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
         printed = list(iter(process.stdout.readline, "started\n"))
         first = second_process(process.pid)
         print(file=process.stdin, flush=True)

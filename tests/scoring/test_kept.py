@@ -162,7 +162,6 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
 def kept_rows_of(out: Path) -> list[dict[str, Any]]:
     """The kept documents, in the order of the input; there are no other files."""
     kept = read_kept(out)
-    assert kept is not None
     entries = list(read_kept_files(out, kept))
     assert {path.name for path in (out / KEPT).iterdir()} == {entry.file for entry in entries}
     found = [rows_of(out / KEPT / entry.file) for entry in entries]
@@ -317,7 +316,6 @@ def test_documents_are_kept_by_a_link_to_their_file(copied: Path) -> None:
     scored(copied, ["link.jsonl"], copied / "out", keep_top="10%")
     scored(copied, ["a.jsonl"], copied / "out", keep_top="20%")
     kept = read_kept(copied / "out")
-    assert kept is not None
     assert kept.rows >= SIZE / 5
 
 

@@ -75,7 +75,6 @@ def scored(
 def table(out: Path) -> pa.Table:
     """All parts, in order."""
     found = read_scores(out)
-    assert found is not None
     parts = [read_part(out / PARTS / entry.file) for entry in found.parts]
     assert [len(part) for part in parts] == [entry.rows for entry in found.parts]
     return pa.concat_tables([part.replace_schema_metadata() for part in parts])

@@ -18,18 +18,9 @@ import pytest
 
 from sparseoco.core.errors import FolderInUseError, SparseocoError, StorageError
 from sparseoco.storage import commit as leases
-from sparseoco.storage import locks, temporary
+from sparseoco.storage import locations, locks, temporary
 from sparseoco.storage.commit import Lease, commit_bytes, commit_json, committed, remove_folder
-from sparseoco.storage.locations import (
-    Location,
-    is_local,
-    is_remote_uri,
-    local_work_folder,
-    location,
-    read_toml,
-    relative_path,
-    resolve_against,
-)
+from sparseoco.storage.locations import Location, location, resolve_against
 from sparseoco.storage.locks import FolderKind, check_folder, exclusive_lock
 from sparseoco.storage.remote import RemotePath
 from sparseoco.storage.tables import write_parquet
@@ -45,9 +36,9 @@ def test_a_local_path_is_a_path(tmp_path: Path) -> None:
     assert location("a/b") == Path("a/b")
     assert location(tmp_path) is tmp_path
     assert location(f"file://{tmp_path}") == tmp_path
-    assert is_local(tmp_path)
-    assert not is_remote_uri("C:/x")
-    assert not is_remote_uri("file:///x")
+    assert locations.is_local(tmp_path)
+    assert not locations.is_remote_uri("C:/x")
+    assert not locations.is_remote_uri("file:///x")
 
 
 def test_a_remote_path_has_the_methods_of_a_local_one() -> None:
@@ -59,7 +50,7 @@ def test_a_remote_path_has_the_methods_of_a_local_one() -> None:
     assert str(place.resolve()) == str(place.absolute()) == place.as_uri() == str(place)
     assert location(str(place)) == place == pickle.loads(pickle.dumps(place))  # as Dask sends it
     assert type(pickle.loads(pickle.dumps(place))) is type(place)
-    assert not is_local(place)
+    assert not locations.is_local(place)
     assert len({place, location(str(place))}) == 1
 
 
@@ -76,17 +67,20 @@ def test_a_remote_path_has_the_methods_of_a_local_one() -> None:
     ],
 )
 def test_a_relative_path_leads_back(place: str, folder: str, between: str) -> None:
-    assert relative_path(location(place), location(folder)) == between
+    assert locations.relative_path(location(place), location(folder)) == between
     found = resolve_against(location(folder), between)
-    assert (str(found.resolve()) if is_local(found) else str(found)) == place
+    assert (str(found.resolve()) if locations.is_local(found) else str(found)) == place
 
 
 def test_the_work_folder_is_local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARSEOCO_SCRATCH", str(tmp_path))
-    assert local_work_folder(Path("run")) == Path("run")
-    one, other = local_work_folder(location("s3://bucket/one")), local_work_folder(location("s3://bucket/two"))
+    assert locations.local_work_folder(Path("run")) == Path("run")
+    one, other = (
+        locations.local_work_folder(location("s3://bucket/one")),
+        locations.local_work_folder(location("s3://bucket/two")),
+    )
     assert one.parent == other.parent == tmp_path
-    assert one != other == local_work_folder(location("s3://bucket/two"))
+    assert one != other == locations.local_work_folder(location("s3://bucket/two"))
 
 
 def test_s3_profiles_need_boto3(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,7 +222,6 @@ def _is_temporary(path: Path) -> bool:
 def test_files_and_folders_of_a_killed_process_are_removed_by_the_next(tmp_path: Path) -> None:
     command = [sys.executable, "-c", SCRIPT, str(tmp_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
-        assert other.stdout is not None
         other.stdout.readline()
         with exclusive_lock(tmp_path), temporary_folder(tmp_path):
             pass
@@ -303,7 +296,7 @@ def test_the_boot_is_known_here() -> None:
 def test_values(tmp_path: Path) -> None:
     path = tmp_path / "run.toml"
     path.write_text("# options\nname = 'é'\n[search]\nlam = [1e-4, inf]\n")
-    assert read_toml(path) == {"name": "é", "search": {"lam": [1e-4, float("inf")]}}
+    assert locations.read_toml(path) == {"name": "é", "search": {"lam": [1e-4, float("inf")]}}
 
 
 @pytest.mark.fault(42)
@@ -321,15 +314,15 @@ def test_values(tmp_path: Path) -> None:
 def test_refused_files(tmp_path: Path, name: str, content: bytes, code: str) -> None:
     (tmp_path / name).write_bytes(content)
     with raises_code(code, tmp_path / name):
-        read_toml(tmp_path / name)
+        locations.read_toml(tmp_path / name)
 
 
 def test_missing_files(tmp_path: Path) -> None:
     with raises_code("missing-file", tmp_path / "none.toml"):
-        read_toml(tmp_path / "none.toml")
+        locations.read_toml(tmp_path / "none.toml")
     with raises_code("unreadable-file", tmp_path / "folder.toml"):
         (tmp_path / "folder.toml").mkdir()
-        read_toml(tmp_path / "folder.toml")
+        locations.read_toml(tmp_path / "folder.toml")
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -388,7 +381,6 @@ def test_the_lock_of_a_killed_process_does_not_hold(place: Location, monkeypatch
     """A file lock ends with its process, a lease expires."""
     command = [sys.executable, "-c", LOCK, str(place / "run")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
-        assert other.stdout is not None
         other.stdout.readline()
         expected = raises_code("folder-in-use", f"process {other.pid}", kind=FolderInUseError)
         with expected, exclusive_lock(place / "run"):

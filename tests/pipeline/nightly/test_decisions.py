@@ -123,8 +123,6 @@ def test_a_rare_class_has_a_threshold_by_default(tmp_path: Path) -> None:
         assert run_nightly(run).increments[0]["promoted"]
         models.append(Model(run.out).thresholds)
     default, given, none = models
-    assert default is not None
-    assert given is not None
     assert (default.outputs, none) == (given.outputs, None)
     assert (default.rule.since.partition(" has ")[2], given.rule.since) == ("9.1% of the documents", "")
 
@@ -272,8 +270,6 @@ def run(increments: Path, tmp_path: Path) -> RunFile:
 def said(run: RunFile) -> list[int]:
     """The deployed model, on which the status, the page and the model folder agree."""
     found = read_status(run.out).increments
-    assert found is not None
-    assert found.deployed is not None
     line = f"he model of increment {found.deployed['increment']} is deployed"
     assert line in found.summary
     assert line in nightly_markdown(run.out, run.name)

@@ -336,7 +336,6 @@ def test_bad_rows_count_in_files_that_are_read(tmp_path: Path) -> None:
         ("c.jsonl", "too-many-bad-rows"),
     ]
     manifest = latest_manifest(run.store)
-    assert manifest is not None
     assert (manifest.rows, manifest.quarantined_rows) == (120, 2)
     outcome = run_nightly(prepare(tmp_path, **limit, **{"max_bad_rows = 3": "max_bad_rows = 9"}))
     assert [row["documents"] for row in outcome.increments] == [30]  # a.jsonl, and its nine bad rows
