@@ -56,7 +56,7 @@ threads = 1
 """
 ONE = ["--threads", "1"]
 GRID = ["--grid", "lam=1e-3,1e-2", "--grid", "gamma=1"]
-INGEST = ["--min-df", "1", "--shard-bytes", "8192", "--weight-field", "w"]
+INGEST = ["--min-df", "1", "--shard-bytes", "16384", "--weight-field", "w"]
 SCORE = ["score", "run", "rich.parquet", "--out", "out", "--keep-class", "town", "--shard-bytes", "8192", *ONE]
 COMMANDS = {
     "ingest": ["ingest", "rich.parquet", "--out", "out", "--ngram-range", "1,2", *INGEST, *ONE],

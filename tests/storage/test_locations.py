@@ -4,14 +4,16 @@ import os
 import pickle
 import re
 import socket
-import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from itertools import count
+from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -26,6 +28,7 @@ from sparseoco.storage.remote import RemotePath
 from sparseoco.storage.tables import write_parquet
 from sparseoco.storage.temporary import boot, temporary_folder
 from tests.support.errors import raises_code
+from tests.support.processes import forks_with
 from tests.support.wrong_shapes import checksummed
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -203,15 +206,34 @@ def test_a_file_has_one_name(tmp_path: Path) -> None:
 # Temporary files and folders of processes that were killed: fault 62.
 
 
-SCRIPT = """
-import pathlib, sys
-from sparseoco.storage.commit import committed
-from sparseoco.storage.temporary import temporary_folder
-with committed(pathlib.Path(sys.argv[1]) / "file") as file, temporary_folder(pathlib.Path(sys.argv[1])) as folder:
-    (folder / "content").write_text("x")
-    print(1, flush=True)
-    input()
-"""
+PROCESSES = forks_with(__name__)
+
+
+@contextmanager
+def killed(hold: Callable[[str], AbstractContextManager[Any]], place: Location) -> Iterator[BaseProcess]:
+    """A process that holds something at a place; at the end it is killed."""
+    here, there = PROCESSES.Pipe()
+    process = PROCESSES.Process(target=_hold, args=(hold, str(place), dict(os.environ), there))
+    process.start()
+    here.recv()
+    yield process
+    process.kill()
+    process.join()
+
+
+def _hold(hold: Callable[[str], AbstractContextManager[Any]], place: str, env: dict[str, str], there: Any) -> None:
+    os.environ.clear()
+    os.environ.update(env)
+    with hold(place):
+        there.send(1)
+        there.recv()
+
+
+@contextmanager
+def temporary_ones(place: str) -> Iterator[None]:
+    with committed(Path(place) / "file"), temporary_folder(Path(place)) as folder:
+        (folder / "content").write_text("x")
+        yield
 
 
 def _is_temporary(path: Path) -> bool:
@@ -220,13 +242,10 @@ def _is_temporary(path: Path) -> bool:
 
 @pytest.mark.fault(62)
 def test_files_and_folders_of_a_killed_process_are_removed_by_the_next(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", SCRIPT, str(tmp_path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
-        other.stdout.readline()
+    with killed(temporary_ones, tmp_path):
         with exclusive_lock(tmp_path), temporary_folder(tmp_path):
             pass
         alive = sorted(filter(_is_temporary, tmp_path.iterdir()))
-        other.kill()
     assert len(alive) == 2
     with exclusive_lock(tmp_path), temporary_folder(tmp_path):
         assert not any(path.exists() for path in alive)
@@ -365,27 +384,19 @@ def test_a_waiting_process_is_next(place: Location) -> None:
     assert order == ["first", "second"]
 
 
-LOCK = """
-import sys
-from sparseoco.storage.locks import exclusive_lock
-from sparseoco.storage.locations import location
-with exclusive_lock(location(sys.argv[1])):
-    print(1, flush=True)
-    input()
-"""
+def locked(place: str) -> AbstractContextManager[None]:
+    leases.HEARTBEAT_SECONDS = 0.1  # of the process that is killed
+    return exclusive_lock(location(place))
 
 
 @pytest.mark.fault(8)
 @pytest.mark.parametrize("place", ["local", "s3"], indirect=True)
 def test_the_lock_of_a_killed_process_does_not_hold(place: Location, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file lock ends with its process, a lease expires."""
-    command = [sys.executable, "-c", LOCK, str(place / "run")]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
-        other.stdout.readline()
+    with killed(locked, place / "run") as other:
         expected = raises_code("folder-in-use", f"process {other.pid}", kind=FolderInUseError)
         with expected, exclusive_lock(place / "run"):
             pass
-        other.kill()
     assert (place / "run" / ".lock").exists()
     monkeypatch.setattr(leases, "EXPIRY_SECONDS", 0.3)
     with exclusive_lock(place / "run"):
