@@ -293,8 +293,7 @@ def run_with(server: str, certificates: dict[str, str]) -> dict[str, Any]:
     """The state in which a run of the pipeline ends that has these certificates in its environment."""
     run = create_run(server, job_variables={"env": certificates})
     wait_for(lambda: any(ended["id"] == run for ended in flow_runs(server, *FINAL)), "the run to end", seconds=300)
-    state: dict[str, Any] = next(ended["state"] for ended in flow_runs(server, *FINAL) if ended["id"] == run)
-    return state
+    return next(ended["state"] for ended in flow_runs(server, *FINAL) if ended["id"] == run)
 
 
 @pytest.mark.slow

@@ -26,17 +26,8 @@ from sparseoco.core.option_models import validate
 from sparseoco.execution.options import ClusterOptions
 from sparseoco.pipeline.steps import score
 from sparseoco.scoring import distribution, parts
-from sparseoco.scoring.kept import (
-    KEPT,
-    KeptDescription,
-    Ranking,
-    count_digits,
-    find_border,
-    key_value,
-    ordered_keys,
-    read_kept,
-    read_kept_files,
-)
+from sparseoco.scoring import kept as borders
+from sparseoco.scoring.kept import KEPT, read_kept, read_kept_files
 from sparseoco.scoring.options import ScoreOptions, kept_rows
 from sparseoco.scoring.parts import PARTS, ModelEntry, read_scores
 from tests.scoring.test_score import scored, table
@@ -60,9 +51,9 @@ def test_border_is_that_of_sorting(values: list[float], number: int, pieces: int
     rows = 1 + number % len(values)
 
     def count(*digit: int) -> Iterator[np.ndarray]:
-        return (count_digits(part, *digit) for part in np.array_split(every, pieces))
+        return (borders.count_digits(part, *digit) for part in np.array_split(every, pieces))
 
-    border = find_border(rows, count)
+    border = borders.find_border(rows, count)
     assert border.value == np.sort(every)[::-1][rows - 1]
     kept = border.keeps(every)
     assert border.rows == kept.sum() == (every >= border.value).sum() >= rows
@@ -73,9 +64,9 @@ def test_border_is_that_of_sorting(values: list[float], number: int, pieces: int
 @given(scores)
 def test_keys_have_the_order_of_values(values: list[float]) -> None:
     every = np.array(values)
-    keys = ordered_keys(every)
+    keys = borders.ordered_keys(every)
     assert ((every[:, None] < every) == (keys[:, None] < keys)).all()
-    assert [key_value(int(key)) for key in keys] == values
+    assert [borders.key_value(int(key)) for key in keys] == values
 
 
 @pytest.mark.parametrize(
@@ -107,11 +98,11 @@ def test_top_and_above() -> None:
 
 @pytest.mark.parametrize("of", ["value", "negative", "complement"])
 def test_what_is_not_a_number_comes_last(of: str) -> None:
-    order = Ranking(column="margin", of=of, ranked_by="margin")
+    order = borders.Ranking(column="margin", of=of, ranked_by="margin")
     values = order.values(pa.chunked_array([[np.nan, 0.5, -np.inf, np.inf]]))
     assert not np.isnan(values).any()
     assert values[0] == -np.inf
-    border = find_border(1, lambda *digit: [count_digits(values, *digit)])
+    border = borders.find_border(1, lambda *digit: [borders.count_digits(values, *digit)])
     assert np.flatnonzero(border.keeps(values)).tolist() == [3 if of == "value" else 2]
 
 
@@ -420,7 +411,7 @@ def score_values(documents: pa.Table, prefix: str, column: str, entry: ModelEntr
     return values if of == entry.classes[1] else 1 - values if kind == "probability" else -values
 
 
-def ranked_values(documents: pa.Table, kept: KeptDescription) -> np.ndarray:
+def ranked_values(documents: pa.Table, kept: borders.KeptDescription) -> np.ndarray:
     """Which documents are kept."""
     values = documents[kept.column].to_numpy()
     values = {"value": values, "negative": -values, "complement": 1 - values}[kept.of]

@@ -236,16 +236,12 @@ def temporary_ones(place: str) -> Iterator[None]:
         yield
 
 
-def _is_temporary(path: Path) -> bool:
-    return path.name.endswith(".tmp")
-
-
 @pytest.mark.fault(62)
 def test_files_and_folders_of_a_killed_process_are_removed_by_the_next(tmp_path: Path) -> None:
     with killed(temporary_ones, tmp_path):
         with exclusive_lock(tmp_path), temporary_folder(tmp_path):
             pass
-        alive = sorted(filter(_is_temporary, tmp_path.iterdir()))
+        alive = sorted(tmp_path.glob("*.tmp"))
     assert len(alive) == 2
     with exclusive_lock(tmp_path), temporary_folder(tmp_path):
         assert not any(path.exists() for path in alive)
