@@ -271,18 +271,18 @@ STOPS += ["score.write_distribution", "score.remove_unlisted", "score.remove_oth
 
 @pytest.mark.parametrize("sequence", SEQUENCES)
 def test_nothing_is_left_of_what_was_stopped(folder: Path, tmp_path: Path, sequence: str) -> None:
-    first, stopped, last = SEQUENCES[sequence]
+    inputs, (first, stopped, last) = ["a.jsonl", "b.parquet"], SEQUENCES[sequence]
     if first is not None:
-        scored(folder, FORMATS, tmp_path / "first", **first)
-    scored(folder, FORMATS, tmp_path / "new", **last)
+        scored(folder, inputs, tmp_path / "first", **first)
+    scored(folder, inputs, tmp_path / "new", **last)
     for target in STOPS:
         out = tmp_path / target
         if first is not None:
             shutil.copytree(tmp_path / "first", out)
         with pytest.MonkeyPatch.context() as patch, pytest.raises(TypeError):
             patch.setattr(f"sparseoco.scoring.{target}", None)
-            scored(folder, FORMATS, out, **stopped)
-        scored(folder, FORMATS, out, **last)
+            scored(folder, inputs, out, **stopped)
+        scored(folder, inputs, out, **last)
         assert_same_folder(out, tmp_path / "new", without=())
 
 
