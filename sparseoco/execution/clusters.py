@@ -101,6 +101,8 @@ def _local_cluster(options: ClusterOptions, scratch: Path) -> Iterator[Client]:
         # Dask's HTTP servers cannot be turned off. Without pages they show other users no logs and tracebacks.
         "distributed.scheduler.http.routes": [],
         "distributed.worker.http.routes": [],
+        # Dask looks at the stack of every thread a hundred times a second, for those pages.
+        "distributed.worker.profile.enabled": False,
     }
     shutil.rmtree(workspaces, ignore_errors=True)
     try:

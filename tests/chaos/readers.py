@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import sys
 import tempfile
 import threading
 from pathlib import Path
@@ -41,8 +42,6 @@ def _digest(*values: Any) -> str:
 def scores(folder: str) -> str:
     """All that a folder of scores holds and lists."""
     found, kept = read_scores(location(folder)), read_kept(location(folder))
-    assert found is not None
-    assert kept is not None
     parts = [read_part(location(folder) / PARTS / entry.file).to_pydict() for entry in found.parts]
     sources = [(entry.rows, entry.sha256) for entry in found.sources]
     return _digest(parts, sources, list(read_kept_files(location(folder), kept)))
@@ -92,8 +91,6 @@ def model(folder: str) -> str:
 
 def ended_before_manifest(*command: str) -> None:
     """Run an ingest that is killed when all but its manifest is committed."""
-    import sys
-
     import sparseoco.text.ingest
 
     sparseoco.text.ingest.commit_manifest = lambda *_, **__: os._exit(0)  # type: ignore[assignment]
@@ -122,7 +119,6 @@ def loaded() -> None:
 def with_fault(kind: str, number: str, folder: str, report: str, *command: str) -> None:
     """Run a command while the n-th read or write below a folder fails; the calls counted go to the file `report`."""
     import ctypes
-    import sys
 
     shim = ctypes.CDLL(os.environ["LD_PRELOAD"])
     sys.argv = ["sparseoco", *command]

@@ -10,13 +10,11 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Iterator
-from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
-import dask
 import numpy as np
 import psutil
 import pyarrow as pa
@@ -33,18 +31,17 @@ from sparseoco.execution.pool import TaskPool, remove_damaged
 from sparseoco.storage.commit import commit_json
 from sparseoco.storage.tables import write_array, write_checkpoint, write_parquet
 from sparseoco.store.entries import write_data_file
+from tests.support import processes
 from tests.support.damage import KINDS, damage
 from tests.support.errors import raises_code
-from tests.support.processes import forks_with
 
-forks_with("distributed")
+processes.forks_with("distributed")
 
 
 @pytest.fixture(autouse=True, scope="module")
 def forked_workers() -> Iterator[None]:
     """Worker processes are forks: tests/core/test_signals and test_pool start them as commands do."""
-    forkserver.ensure_running()
-    with dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}):
+    with processes.forked_workers():
         yield
 
 
@@ -217,7 +214,6 @@ def test_a_worker_that_comes_back_slowly_is_left_alone(client: Client, monkeypat
     # Dask's timeout of 15 s, after which it closes the nanny, is a tenth of a second.
     monkeypatch.setattr("distributed.deploy.spec.parse_timedelta", lambda time: parse_timedelta(time) / 150)
     before = nannies(client)
-    assert before[0].pid is not None
     os.kill(before[0].pid, signal.SIGKILL)
     until(lambda: not all_back(client))
     until(lambda: all_back(client))

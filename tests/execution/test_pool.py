@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from distributed import Client, Future, KilledWorker, Nanny
@@ -84,20 +85,8 @@ def slowly(value: int) -> int:
     return value
 
 
-class LateFailure:
-    """A task that fails at the moment when the wait for it ends."""
-
-    status = "error"
-
-    def result(self, timeout: float | None = None) -> Any:
-        raise TimeoutError
-
-    def exception(self) -> Exception:
-        return ValueError("its own")
-
-
 def test_a_task_that_fails_as_its_wait_ends_raises_its_own_error(pool: TaskPool) -> None:
-    late: Any = LateFailure()
+    late = Mock(status="error", **{"result.side_effect": TimeoutError, "exception.return_value": ValueError("its own")})
     with raises_code("task-failed", "ValueError: its own", kind=TaskError):
         pool.result(late)
 

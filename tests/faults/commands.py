@@ -56,7 +56,7 @@ threads = 1
 """
 ONE = ["--threads", "1"]
 GRID = ["--grid", "lam=1e-3,1e-2", "--grid", "gamma=1"]
-INGEST = ["--min-df", "1", "--shard-bytes", "8192", "--weight-field", "w"]
+INGEST = ["--min-df", "1", "--shard-bytes", "16384", "--weight-field", "w"]
 SCORE = ["score", "run", "rich.parquet", "--out", "out", "--keep-class", "town", "--shard-bytes", "8192", *ONE]
 COMMANDS = {
     "ingest": ["ingest", "rich.parquet", "--out", "out", "--ngram-range", "1,2", *INGEST, *ONE],
@@ -80,7 +80,6 @@ RESULTS = {"ingest more": "grown", "nightly": "nightly/run", "rollback": "nightl
 
 def write_inputs(folder: Path, rows: int = 160) -> None:
     """The inputs of all commands; the stores and the run that some of them need are made by the commands `BEFORE`."""
-    write_reviews(folder / "places.jsonl", rows=rows, classes=3)
     for name, first in (("rich", 0), ("more", rows)):
         write_reviews(folder / f"{name}.jsonl", rows=rows, classes=3, first=first)
         records = [json.loads(line) for line in (folder / f"{name}.jsonl").read_text().splitlines()]

@@ -17,7 +17,7 @@ from sparseoco.core.errors import InputError
 from sparseoco.flows.steps import fails_with_message, main
 from sparseoco.pipeline import steps as run_steps
 from sparseoco.pipeline.run_file import load_run_file
-from tests.deploy.deployments import check_results
+from tests.deploy.test_deployments import check_results
 from tests.support.errors import raises_code
 from tests.support.folders import assert_same_results
 from tests.support.http_servers import answering

@@ -233,12 +233,7 @@ BROKEN = {
     "another encoding": ("a.csv", CSV.decode().encode("utf-16"), "", "encoding"),
     "no JSON in the first line": ("a.jsonl", b"no JSON\n" + JSONL, "", "malformed-record"),
     "a missing column": ("a.csv", CSV + b"good,a,b\n", "", "malformed-record"),
-    "more bad rows than allowed": (
-        "a.jsonl",
-        b"no JSON\n" * 3 + JSONL,
-        "max_bad_rows = 2",
-        "too-many-bad-rows",
-    ),
+    "more bad rows than allowed": ("a.jsonl", b"no JSON\n" * 3 + JSONL, "max_bad_rows = 2", "too-many-bad-rows"),
     "labels that are floats": ("a.jsonl", JSONL, "label_field = 'stars'", "invalid-labels"),
     "lists of labels": ("a.jsonl", as_jsonl(records(label=["a"])), "", "invalid-labels"),
     "numbers that are none": ("a.csv", CSV, "labels = 'numbers'", "invalid-labels"),

@@ -1,8 +1,9 @@
-"""Documents that a model has not seen: evaluation, probabilities, and a rare class."""
+"""Documents that a model has not seen: evaluation, probabilities, a rare class, and explanations."""
 
 import json
 import random
-from collections.abc import Callable
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,15 @@ import pytest
 from sklearn import metrics as sk
 from sklearn.preprocessing import label_binarize
 
+from sparseoco.core.errors import InputError
 from sparseoco.core.logs import no_progress
+from sparseoco.datasets.corpora import data_folder
 from sparseoco.pipeline import demo
 from sparseoco.pipeline import steps as run_steps
 from sparseoco.pipeline.evaluation import evaluate_model
-from sparseoco.pipeline.explanation import compare_models
+from sparseoco.pipeline.explanation import Explainer, compare_models
 from sparseoco.pipeline.run_file import load_run_file
-from sparseoco.storage.commit import read_json
+from sparseoco.storage.commit import commit_json, read_json
 from sparseoco.store.shards import Store
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
@@ -29,6 +32,7 @@ from sparseoco.training.metric_names import METRICS, defined_for
 from sparseoco.training.metrics import class_probabilities
 from sparseoco.training.models import Model, write_model
 from tests.support.commands import Cli, call
+from tests.support.errors import raises_code
 from tests.support.ingests import ingest_bytes, jsonl, random_texts
 from tests.support.models import random_model
 
@@ -208,7 +212,6 @@ def test_calibrated_probabilities_of_the_demo_corpus(tmp_path: Path) -> None:
     for step in ("ingest", "search", "train", "evaluate"):
         run_steps.STEPS[step](run)
     model = Model(run.out)
-    assert model.calibration is not None
     assert model.calibration.rows == 1600
     found = read_predictions(run.out / "test.parquet", model.classes)
     truth = np.arange(len(found.labels)), found.labels
@@ -225,7 +228,6 @@ def test_calibrated_probabilities_of_the_demo_corpus(tmp_path: Path) -> None:
 
 SEARCH = ("--metric", "average_precision", "--grid", "eta=0.1", "--grid", "lam=0.0003", "--folds", 3, "--epochs", 2)
 NEVER = "class positive is never predicted for the"
-Command = Callable[..., list[str]]
 
 
 def write_documents(path: Path, seed: int, rows: int) -> None:
@@ -239,12 +241,6 @@ def write_documents(path: Path, seed: int, rows: int) -> None:
             file.write(json.dumps({"id": f"{seed}-{number}", "label": label, "text": " ".join(words)}) + "\n")
 
 
-@pytest.fixture
-def printed(cli: Cli) -> Command:
-    """The lines that a command prints."""
-    return lambda *command: cli(*command).out.splitlines()
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("rare")
@@ -256,34 +252,249 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_rare_class_is_found_by_default(folder: Path, printed: Command) -> None:
+def test_a_rare_class_is_found_by_default(folder: Path, cli: Cli) -> None:
     run = folder / "run"
-    lines = printed("search", folder / "shards", "--out", run, "--threads", 1, *SEARCH)
+    lines = cli("search", folder / "shards", "--out", run, "--threads", 1, *SEARCH).out.splitlines()
     assert lines[0].startswith("model: ")
     assert any(line.startswith("threshold: positive above a margin of -") for line in lines)
     assert read_json(run / "model" / "model.json")["threshold"]["rule"]["since"].startswith("positive has ")
     page = (run / "report" / "report.html").read_text()
     assert "(by default, since positive has " in page
     assert NEVER.capitalize() not in page
-    found = json.loads("".join(printed("evaluate", run, folder / "test.jsonl", "--json")))
+    found = json.loads(cli("evaluate", run, folder / "test.jsonl", "--json").out)
     assert 0.5 < found["average_precision"] < 0.75
     assert found["recall"] > 0.5
     assert found["precision"] > 0.5
     assert not found.keys() & {"never_predicted", "trained_on"}
 
 
-def test_a_class_that_is_never_predicted_is_the_first_thing_said(folder: Path, printed: Command) -> None:
+def test_a_class_that_is_never_predicted_is_the_first_thing_said(folder: Path, cli: Cli) -> None:
     run, test = folder / "none", folder / "test.jsonl"
     search = ("search", folder / "shards", "--out", run, "--threads", 1, *SEARCH, "--threshold", "none")
-    assert printed(*search)[0] == f"warning: {NEVER} held-out documents"
+    assert cli(*search).out.startswith(f"warning: {NEVER} held-out documents\n")
     assert Model(run).thresholds is None
     page = (run / "report" / "report.html").read_text()
     assert f">{NEVER.capitalize()} held-out documents. adagrad, trained on" in page
-    assert printed("evaluate", run, test)[0] == f"warning: {NEVER} evaluated documents"
-    found = json.loads("".join(printed("evaluate", run, test, "--json")))
+    assert cli("evaluate", run, test).out.startswith(f"warning: {NEVER} evaluated documents\n")
+    found = json.loads(cli("evaluate", run, test, "--json").out)
     assert (found["never_predicted"], found["recall"]) == (["positive"], 0.0)
     learned = "warning: the model was trained on documents of train.jsonl: the figures are optimistic"
-    assert learned in printed("evaluate", run, folder / "train.jsonl")
+    assert learned in cli("evaluate", run, folder / "train.jsonl").out.splitlines()
     train = ("train", folder / "shards", "--out", folder / "one", "--threads", 1, "--set")
-    said = printed(*train, "eta=0.1", "--set", "lam=0.001")
-    assert said[0] == f"warning: {NEVER} documents that it predicted before it learned them"
+    said = cli(*train, "eta=0.1", "--set", "lam=0.001").out
+    assert said.startswith(f"warning: {NEVER} documents that it predicted before it learned them\n")
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Contributions sum to the margin; models are compared feature by feature.
+
+
+TWO = [
+    ("sea", "tide boat wave wave"),
+    ("wood", "moss leaf tree"),
+    ("sea", "boat tide sail"),
+    ("wood", "leaf moss bark"),
+]
+THREE = [*TWO, ("air", "wind cloud kite"), ("air", "kite cloud wind wind")]
+TEXTS = ["tide tide moss", "cloud leaf", "unknown words", ""]
+
+
+def trained(folder: Path, rows: Sequence[tuple[Any, str]], cli: Cli, *options: Any, labels: str = "classes") -> Model:
+    folder.mkdir()
+    text, store = folder / "text.jsonl", folder / "store"
+    lines = [json.dumps({"id": str(k), "label": label, "text": words}) for k, (label, words) in enumerate([*rows] * 6)]
+    text.write_text("\n".join(lines) + "\n")
+    cli("ingest", text, "--out", store, "--duplicates", "all", "--ngram-range", "1,1", "--labels", labels)
+    loss = "squared" if labels == "numbers" else "logistic"
+    cli("train", store, "--out", folder / "model", "--algorithm", "adagrad", "--loss", loss, *options)
+    return Model(folder / "model")
+
+
+@pytest.mark.parametrize(("rows", "options"), [(TWO, ("--tf", "log", "--idf", "true", "--norm", "l2")), (THREE, ())])
+def test_contributions_sum_to_the_margin(
+    tmp_path: Path, cli: Cli, rows: list[tuple[str, str]], options: tuple[str, ...]
+) -> None:
+    model = trained(tmp_path / "a", rows, cli, *options)
+    margins = model.margins(TEXTS)
+    for terms in (1, 10):
+        found = list(Explainer(model, terms=terms).explain(TEXTS, list("abcd")))
+        assert [own.id for own in found] == list("abcd")
+        assert [own.prediction for own in found] == model.predict(TEXTS)
+        for own, row in zip(found, margins, strict=True):
+            if len(model.classes) == 2:
+                expected = row[0] if own.of == model.classes[1] else -row[0]
+            else:
+                ordered = np.sort(row)
+                expected = ordered[-1] - ordered[-2]
+                assert own.against == model.classes[int(np.argsort(row)[-2])] or ordered[-2] == ordered[-3]
+            assert own.margin == pytest.approx(expected)
+            total = sum(term.contribution for term in own.terms) + own.rest + own.intercept
+            assert total == pytest.approx(own.margin)
+            assert all(term.value * term.weight == pytest.approx(term.contribution) for term in own.terms)
+            assert len(own.terms) <= terms
+    first = found[0]
+    assert {term.feature for term in first.terms} <= {"tide", "moss"}
+    assert first.probability == pytest.approx(model.predict_proba(TEXTS)[0].max())
+    chosen = next(Explainer(model, of="wood").explain(["moss"]))
+    assert (chosen.of, chosen.terms[0].feature) == ("wood", "moss")
+    assert chosen.terms[0].contribution > 0
+    with raises_code("unknown-class", "fire", kind=InputError):
+        Explainer(model, of="fire")
+
+
+def test_several_labels_and_numbers(tmp_path: Path, cli: Cli) -> None:
+    sets = [
+        (["sea", "wood"], "tide moss"),
+        (["sea"], "tide boat"),
+        (["wood"], "moss leaf"),
+        ([], "stone"),
+        (["air"], "kite"),
+    ]
+    model = trained(tmp_path / "a", sets, cli, "--dtype", "float64", labels="multi")
+    found = list(Explainer(model).explain(["tide moss", "kite"]))
+    assert set(found[0].prediction) == {"sea", "wood"}
+    assert (found[1].prediction, found[1].of, found[1].against) == (["air"], "air", "")
+    margins = model.margins(["tide moss", "kite"])
+    assert [own.margin for own in found] == pytest.approx(margins.max(axis=1).tolist())
+    numbers = trained(tmp_path / "b", [(1.0, "tide"), (3.0, "tide boat"), (-2.0, "moss")], cli, labels="numbers")
+    (own,) = Explainer(numbers).explain(["tide boat"])
+    assert own.prediction == pytest.approx(own.margin)
+    assert (own.of, own.probability, own.threshold) == ("", None, None)
+    assert sum(term.contribution for term in own.terms) + own.intercept == pytest.approx(own.margin)
+
+
+def test_commands(tmp_path: Path, cli: Cli) -> None:
+    trained(tmp_path / "a", TWO, cli)
+    model, text = tmp_path / "a" / "model", tmp_path / "a" / "text.jsonl"
+    printed = cli("explain", model, text, "--id", "1", "--id", "2", "--json").out
+    found = [json.loads(line) for line in printed.splitlines()]
+    assert [own["id"] for own in found] == ["1", "2"]
+    assert [own["prediction"] for own in found] == ["wood", "sea"]
+    assert {term["feature"] for term in found[0]["terms"]} <= {"moss", "leaf", "tree"}
+    printed = cli("explain", model, text, "--id", "1").out
+    assert "1: wood" in printed
+    assert "margin of wood over sea" in printed
+    assert "[unknown-document]" in cli("explain", model, text, "--id", "nowhere", code=2).err
+    for command in ("predict", "explain"):
+        assert "[no-documents]" in cli(command, model, text, "--where", "label=nothing", code=2).err
+    printed = cli("compare", model, model, text).out
+    assert "cosine of the weights: 1.0000" in printed
+    assert "gained" not in printed
+
+
+def test_what_changed(tmp_path: Path, cli: Cli) -> None:
+    first = trained(tmp_path / "a", TWO, cli)
+    second = trained(tmp_path / "b", [*TWO, ("wood", "fern"), ("sea", "boat")], cli, "--set", "eta=1")
+    found = compare_models(first, second, limit=3)
+    weights = [dict(zip(of.feature_names, of.weights[:, 0].tolist(), strict=True)) for of in (first, second)]
+    assert found.features == (len(weights[0]), len(weights[1]), len(weights[0].keys() & weights[1].keys()))
+    assert {row.feature for row in found.gained} == weights[1].keys() - weights[0].keys() == {"fern"}
+    assert found.lost == []
+    changes = {name: weights[1][name] - weights[0][name] for name in weights[0].keys() & weights[1].keys()}
+    largest = sorted(changes, key=lambda name: -abs(changes[name]))[:3]
+    assert [abs(row.change) for row in found.changed] == pytest.approx([abs(changes[name]) for name in largest])
+    options = {row.name: (row.first, row.second) for row in found.options}
+    assert options["parameters.eta"][1] == 1.0
+    assert "provenance.store" in options
+    dot = sum(weights[0][name] * weights[1][name] for name in changes)
+    norms = [sum(w * w for w in of.values()) ** 0.5 for of in weights]
+    assert found.cosine == pytest.approx(dot / (norms[0] * norms[1]))
+    assert json.dumps(found.described)
+    back = compare_models(second, first)
+    assert [row.feature for row in back.lost] == ["fern"]
+
+
+def test_errors_of_evaluated_models(tmp_path: Path, cli: Cli) -> None:
+    model = trained(tmp_path / "a", TWO, cli)
+    assert compare_models(model, model).evaluations == []
+    text = str(tmp_path / "a" / "text.jsonl")
+    found = compare_models(model, model, [text])
+    measured = {row.name: (row.first, row.second) for row in found.evaluations}
+    assert measured["rows"] == (24, 24)
+    assert measured["error"] == (0.0, 0.0)
+    assert found.same_text
+    commit_json(tmp_path / "a" / "evaluation.json", {"rows": 7, "error": 0.25, "inputs": ["x"], "where": {}})
+    recorded = compare_models(model, model)
+    assert [(row.name, row.first) for row in recorded.evaluations] == [("rows", 7), ("error", 0.25)]
+    other = trained(tmp_path / "b", THREE, cli)
+    with raises_code("different-classes", kind=InputError):
+        compare_models(model, other)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The corpus of the demo: docstrings of installed packages.
+
+
+WORDS = "one two three four five six seven eight nine ten"
+
+
+@pytest.mark.slow
+def test_the_documents_of_the_installed_packages(tmp_path):
+    """Thousands, in mixed classes of similar size, with unique ids; no text names a library."""
+    classes = demo.write_corpus(tmp_path / "docstrings.jsonl")
+    documents = [json.loads(line) for line in (tmp_path / "docstrings.jsonl").read_bytes().splitlines()]
+    assert len(documents) == sum(classes.values()) > 5000
+    assert set(classes) == set(demo.LIBRARIES)
+    assert max(classes.values()) <= 4 * min(classes.values())
+    assert len({d["label"] for d in documents[:100]}) == len(demo.LIBRARIES)
+    assert len({d["id"] for d in documents}) == len({d["text"] for d in documents}) == len(documents)
+    for own in documents:
+        assert own["id"].split("/")[0] == own["label"]
+        assert not demo._NAMES.search(own["text"])
+
+
+def _package(folder: Path, name: str, source: str) -> None:
+    (folder / name).mkdir()
+    (folder / name / "__init__.py").write_text(source)
+
+
+@pytest.fixture
+def tiny(tmp_path, monkeypatch):
+    """Two packages of our own, which blow up when imported."""
+    methods = f'class A:\n    """Class {WORDS}."""\n    def m(self):\n        """Method {WORDS}."""\n'
+    again = f'if True:\n    def f():\n        """First {WORDS}."""\ndef f():\n    """Second {WORDS}."""\n'
+    _package(tmp_path, "aleph", f'"""Module {WORDS}."""\nraise SystemExit\n{methods}{again}')
+    _package(tmp_path, "beth", f'"""A sa.thing and a NUMPY_x {WORDS}."""\ndef short():\n    """Too short."""\n')
+    (tmp_path / "beth" / "broken.py").write_bytes(b"print 'python two'\n")
+    (tmp_path / "beth" / "latin.py").write_bytes(b'"""caf\xe9 ' + WORDS.encode() + b'"""\n')
+    (tmp_path / "beth" / "copy.py").write_text(f'"""Module {WORDS}."""\n')
+    (tmp_path / "beth" / "tests").mkdir()
+    (tmp_path / "beth" / "tests" / "test_x.py").write_text(f'"""In a test {WORDS}."""\n')
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(demo, "LIBRARIES", ("aleph", "beth", "gimel"))
+    return tmp_path
+
+
+def test_names_places_and_rejects(tiny):
+    assert demo.write_corpus(tiny / "out.jsonl") == {"aleph": 5, "beth": 1}
+    first = (tiny / "out.jsonl").read_bytes()
+    texts = {d["id"]: d["text"] for d in map(json.loads, first.splitlines())}
+    assert set(texts) == {f"aleph/__init__.py:{line}" for line in (0, 3, 5, 8, 10)} | {"beth/__init__.py:0"}
+    assert texts["aleph/__init__.py:8"].startswith("First")
+    assert texts["beth/__init__.py:0"].startswith("A .thing and a _x one")
+    assert "aleph" not in sys.modules
+    demo.write_corpus(tiny / "again.jsonl")
+    assert (tiny / "again.jsonl").read_bytes() == first
+
+
+def test_documents_per_library_are_limited_and_two_libraries_needed(tiny, monkeypatch):
+    monkeypatch.setattr(demo, "MAX_DOCUMENTS", 2)
+    assert demo.write_corpus(tiny / "out.jsonl") == {"aleph": 2, "beth": 1}
+    monkeypatch.setattr(demo, "LIBRARIES", ("beth",))
+    with raises_code("no-documents", "beth"):
+        demo.write_corpus(tiny / "one.jsonl")
+    assert not (tiny / "one.jsonl").exists()
+
+
+def test_an_unchanged_corpus_is_not_rewritten(tiny):
+    demo.write_corpus(tiny / "out.jsonl")
+    first = (tiny / "out.jsonl").stat()
+    demo.write_corpus(tiny / "out.jsonl")
+    again = (tiny / "out.jsonl").stat()
+    assert (again.st_ino, again.st_mtime_ns, again.st_ctime_ns) == (first.st_ino, first.st_mtime_ns, first.st_ctime_ns)
+
+
+def test_the_run_file_is_valid():
+    run = load_run_file(data_folder() / "demo.toml")
+    assert run.ingest.ngram_range == (1, 2)
+    assert {c.algorithm for c in run.search.configurations()} == {"adagrad"}

@@ -1,8 +1,10 @@
-"""A run from its file: options, kinds of labels, what it writes, and its step of scoring."""
+"""A run from its file: options, kinds of labels, what it writes, its step of scoring, and kernels compiled ahead."""
 
 import json
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -34,7 +37,7 @@ from tests.support.nightly_runs import arrive, prepare
 from tests.support.texts import write_reviews, write_run_file
 
 # ----------------------------------------------------------------------------------------------------------------------
-# test_run_file
+# Options of a run file.
 
 
 RUN = """
@@ -542,15 +545,12 @@ def test_scores_of_a_run(tmp_path: Path) -> None:
     assert page.name == "report.html"
     assert run.scores == tmp_path / "run" / "scores"
     found, kept = read_scores(run.scores), read_kept(run.scores)
-    assert found is not None
-    assert kept is not None
     assert [model.name for model in found.manifest.models] == ["run", "again"]
     assert found.manifest.rows == 120
     assert kept.rows >= 12
     write_reviews(tmp_path / "crawl" / "b.jsonl", rows=60, classes=3, first=5000)
     run_steps.run_score(run)
     more = read_scores(run.scores)
-    assert more is not None
     assert more.manifest.rows == 180
     assert more.parts[0] == found.parts[0]
     assert (run.scores / "scores.html").exists()
@@ -568,7 +568,6 @@ def test_the_deployed_model_of_nightly_runs(tmp_path: Path) -> None:
         run_nightly(run)
         run_steps.run_score(run)
         found = read_scores(run.scores)
-        assert found is not None
         assert found.manifest.rows == 60
         (model,) = found.manifest.models
         assert model.folder == str(find_model(run.out))
@@ -586,3 +585,55 @@ def test_mistakes_name_the_key(tmp_path: Path, line: str) -> None:
     path.write_text(path.read_text() + '\n[score]\ninputs = ["a"]\n' + line + "\n")
     with pytest.raises(InputError, match=r"score[.:] ?keep"):
         load_run_file(path)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The process that compiles the kernels of a first run compiles those that the run needs, and ends with it.
+
+
+AHEAD = """
+import sys
+from sparseoco.core import compile_cache
+from sparseoco.pipeline.ahead import compile_kernels, compiled_ahead
+from sparseoco.pipeline.run_file import load_run_file
+from sparseoco.pipeline.steps import run_all
+from sparseoco.storage.locations import location
+
+names, compile_ = [], compile_cache._compile
+compile_cache._compile = lambda function, *more: (names.append(function.__name__), compile_(function, *more))[1]
+run = load_run_file(location(sys.argv[1]))
+compile_kernels(run, location(sys.argv[2]))
+print(*names)
+names.clear()
+run_all(run)
+print(*names)
+for _ in range(2):
+    with compiled_ahead(run):
+        compile_cache.before_compiling.pop()()
+        print("started", flush=True)
+        sys.stdin.readline()
+"""
+
+
+def second_process(first: int) -> psutil.Process:
+    """The process that compiles for this one."""
+    children = psutil.Process(first).children()
+    (found,) = (child for child in children if "sparseoco.pipeline.ahead" in child.cmdline())
+    return found
+
+
+def test_it_compiles_what_a_run_needs_and_ends_with_it_and_if_that_is_killed(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", AHEAD, str(write_run_file(tmp_path)), str(tmp_path / "small")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        printed = list(iter(process.stdout.readline, "started\n"))
+        first = second_process(process.pid)
+        print(file=process.stdin, flush=True)
+        assert process.stdout.readline() == "started\n"
+        assert not first.is_running()
+        second = second_process(process.pid)
+        process.kill()
+    assert not psutil.wait_procs([second], timeout=60)[1]
+    ahead, after = (set(line.split()) for line in printed[-2:])
+    assert {"learn", "materialize", "find_ngrams", "tokenize_words"} <= ahead
+    assert "count_ngrams" in after
+    assert not after & {"learn", "materialize", "evaluate", "gather", "find_ngrams"}

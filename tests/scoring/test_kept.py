@@ -1,16 +1,20 @@
-"""Kept documents, and the folders of scores."""
+"""Kept documents, the folders of scores, and distributions of scores."""
 
 import gzip
 import json
+import math
 import os
 import random
 import shutil
+from collections import Counter
 from collections.abc import Iterator
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import zstandard
@@ -21,18 +25,11 @@ from sparseoco.core.errors import InputError
 from sparseoco.core.option_models import validate
 from sparseoco.execution.options import ClusterOptions
 from sparseoco.pipeline.steps import score
-from sparseoco.scoring.kept import (
-    KEPT,
-    Ranking,
-    count_digits,
-    find_border,
-    key_value,
-    ordered_keys,
-    read_kept,
-    read_kept_files,
-)
+from sparseoco.scoring import distribution, parts
+from sparseoco.scoring import kept as borders
+from sparseoco.scoring.kept import KEPT, read_kept, read_kept_files
 from sparseoco.scoring.options import ScoreOptions, kept_rows
-from sparseoco.scoring.parts import PARTS
+from sparseoco.scoring.parts import PARTS, ModelEntry, read_scores
 from tests.scoring.test_score import scored, table
 from tests.support.damage import KINDS, damage
 from tests.support.errors import raises_code
@@ -54,9 +51,9 @@ def test_border_is_that_of_sorting(values: list[float], number: int, pieces: int
     rows = 1 + number % len(values)
 
     def count(*digit: int) -> Iterator[np.ndarray]:
-        return (count_digits(part, *digit) for part in np.array_split(every, pieces))
+        return (borders.count_digits(part, *digit) for part in np.array_split(every, pieces))
 
-    border = find_border(rows, count)
+    border = borders.find_border(rows, count)
     assert border.value == np.sort(every)[::-1][rows - 1]
     kept = border.keeps(every)
     assert border.rows == kept.sum() == (every >= border.value).sum() >= rows
@@ -67,9 +64,9 @@ def test_border_is_that_of_sorting(values: list[float], number: int, pieces: int
 @given(scores)
 def test_keys_have_the_order_of_values(values: list[float]) -> None:
     every = np.array(values)
-    keys = ordered_keys(every)
+    keys = borders.ordered_keys(every)
     assert ((every[:, None] < every) == (keys[:, None] < keys)).all()
-    assert [key_value(int(key)) for key in keys] == values
+    assert [borders.key_value(int(key)) for key in keys] == values
 
 
 @pytest.mark.parametrize(
@@ -101,11 +98,11 @@ def test_top_and_above() -> None:
 
 @pytest.mark.parametrize("of", ["value", "negative", "complement"])
 def test_what_is_not_a_number_comes_last(of: str) -> None:
-    order = Ranking(column="margin", of=of, ranked_by="margin")
+    order = borders.Ranking(column="margin", of=of, ranked_by="margin")
     values = order.values(pa.chunked_array([[np.nan, 0.5, -np.inf, np.inf]]))
     assert not np.isnan(values).any()
     assert values[0] == -np.inf
-    border = find_border(1, lambda *digit: [count_digits(values, *digit)])
+    border = borders.find_border(1, lambda *digit: [borders.count_digits(values, *digit)])
     assert np.flatnonzero(border.keeps(values)).tolist() == [3 if of == "value" else 2]
 
 
@@ -156,7 +153,6 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
 def kept_rows_of(out: Path) -> list[dict[str, Any]]:
     """The kept documents, in the order of the input; there are no other files."""
     kept = read_kept(out)
-    assert kept is not None
     entries = list(read_kept_files(out, kept))
     assert {path.name for path in (out / KEPT).iterdir()} == {entry.file for entry in entries}
     found = [rows_of(out / KEPT / entry.file) for entry in entries]
@@ -275,18 +271,18 @@ STOPS += ["score.write_distribution", "score.remove_unlisted", "score.remove_oth
 
 @pytest.mark.parametrize("sequence", SEQUENCES)
 def test_nothing_is_left_of_what_was_stopped(folder: Path, tmp_path: Path, sequence: str) -> None:
-    first, stopped, last = SEQUENCES[sequence]
+    inputs, (first, stopped, last) = ["a.jsonl", "b.parquet"], SEQUENCES[sequence]
     if first is not None:
-        scored(folder, FORMATS, tmp_path / "first", **first)
-    scored(folder, FORMATS, tmp_path / "new", **last)
+        scored(folder, inputs, tmp_path / "first", **first)
+    scored(folder, inputs, tmp_path / "new", **last)
     for target in STOPS:
         out = tmp_path / target
         if first is not None:
             shutil.copytree(tmp_path / "first", out)
         with pytest.MonkeyPatch.context() as patch, pytest.raises(TypeError):
             patch.setattr(f"sparseoco.scoring.{target}", None)
-            scored(folder, FORMATS, out, **stopped)
-        scored(folder, FORMATS, out, **last)
+            scored(folder, inputs, out, **stopped)
+        scored(folder, inputs, out, **last)
         assert_same_folder(out, tmp_path / "new", without=())
 
 
@@ -311,7 +307,6 @@ def test_documents_are_kept_by_a_link_to_their_file(copied: Path) -> None:
     scored(copied, ["link.jsonl"], copied / "out", keep_top="10%")
     scored(copied, ["a.jsonl"], copied / "out", keep_top="20%")
     kept = read_kept(copied / "out")
-    assert kept is not None
     assert kept.rows >= SIZE / 5
 
 
@@ -342,3 +337,224 @@ def test_folders_of_other_things(folder: Path, name: str) -> None:
     with raises_code("folder-not-empty", name):
         score(str(folder / "run"), [str(folder / FORMATS[0])], folder / name, ScoreOptions(), ClusterOptions(threads=1))
     assert folder_bytes(folder / "run") == before
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The distribution of scores: the counts that a loop over all documents gives, in one file whatever the parts.
+
+
+SIZES = {"a.jsonl": 24, "b.jsonl": 78, "c.jsonl": 42}
+"""Documents of each input."""
+MODELS: dict[str, tuple[dict[str, Any], Any]] = {
+    "two": ({"positive_class": "b"}, lambda k: "ab"[k % 2]),
+    "margins": ({"positive_class": "b", "loss": "hinge"}, lambda k: "ab"[k % 2]),
+    "three": ({"classes": 3, "seed": 1}, lambda k: "abc"[k % 3]),
+    "sets": ({"classes": 3, "labels": "multi"}, lambda k: list("abc"[k % 4 :])),
+    "numbers": ({"labels": "numbers"}, lambda k: k / 2),
+}
+"""Models, and labels for the documents of each."""
+DISTRIBUTIONS: dict[str, dict[str, Any]] = {
+    "two": {"keep_top": "10%"},
+    "two, the other class": {"keep_top": "10%", "keep_class": "a"},
+    "two, above": {"keep_above": 0.4},
+    "two, unlabelled": {"keep_top": "10%", "labelled": False},
+    "margins": {"keep_top": "10%", "keep_class": "a"},
+    "three": {},
+    "three, a class": {"keep_top": "5%", "keep_class": "b"},
+    "sets": {},
+    "sets, a class": {"keep_top": "5%", "keep_class": "b"},
+    "numbers": {"keep_top": "10%"},
+    "margins, another model": {"also": "two", "keep_top": "9"},
+}
+"""What is kept of the scores of a model."""
+
+
+@pytest.fixture(scope="module")
+def corpora(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The models, each with documents that have labels of its kind."""
+    corpora = tmp_path_factory.mktemp("distribution")
+    for name, (described, label) in MODELS.items():
+        random_model(corpora / name, **described)
+        for k, (source, size) in enumerate(SIZES.items()):
+            (corpora / name / source).write_bytes(jsonl(random_texts(size, k), label=label))
+    return corpora
+
+
+def distributed(corpora: Path, name: str, out: Path, **changed: Any) -> pa.Table:
+    """The distribution of a case."""
+    model, options = name.partition(",")[0], {"labelled": True, "keep_as": "ids", **DISTRIBUTIONS[name], **changed}
+    if "also" in options:
+        options["also"] = (f"{options['also']}={corpora / options['also']}",)
+    if not {"keep_top", "keep_above"} & options.keys():
+        options.pop("keep_as")
+    scored(corpora / model, list(SIZES), out, model="model", **options)
+    return distribution.read_distribution(out)
+
+
+def class_of(value: Any, of: str | None) -> str | None:
+    """A label or prediction as in the file."""
+    if isinstance(value, list):
+        return None if of is None else of if of in value else f"not {of}"
+    return value if isinstance(value, str) else None
+
+
+def score_values(documents: pa.Table, prefix: str, column: str, entry: ModelEntry) -> np.ndarray:
+    """The score that a column of the distribution names."""
+    kind, _, of = column.partition(" of ")
+    if kind == "prediction":
+        return documents[f"{prefix}prediction"].to_numpy()
+    if kind.startswith("largest "):
+        return np.max([documents[f"{kind.split()[1]} {name}"].to_numpy() for name in entry.classes], axis=0)
+    if entry.outputs > 1:
+        return documents[f"{prefix}{kind} {of}"].to_numpy()
+    values = documents[f"{prefix}{kind}"].to_numpy()
+    return values if of == entry.classes[1] else 1 - values if kind == "probability" else -values
+
+
+def ranked_values(documents: pa.Table, kept: borders.KeptDescription) -> np.ndarray:
+    """Which documents are kept."""
+    values = documents[kept.column].to_numpy()
+    values = {"value": values, "negative": -values, "complement": 1 - values}[kept.of]
+    return values >= kept.value if kept.included else values > kept.value
+
+
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+def test_equal_to_a_loop_over_all_documents(name: str, corpora: Path, tmp_path: Path) -> None:
+    found = distributed(corpora, name, tmp_path / "out")
+    scores, kept, documents = read_scores(tmp_path / "out"), read_kept(tmp_path / "out"), table(tmp_path / "out")
+    options = DISTRIBUTIONS[name]
+    sources = np.repeat([str(corpora / name.partition(",")[0] / source) for source in SIZES], list(SIZES.values()))
+    labels = documents["label"].to_pylist() if options.get("labelled", True) else [None] * len(sources)
+    limit = None if kept is None else ranked_values(documents, kept)
+    for entry in scores.manifest.models:
+        prefix = f"{entry.name}." if "also" in options else ""
+        own = found.filter(pc.field("model") == entry.name)
+        columns = own["column"].unique().to_pylist()
+        ranked = kept is not None and entry.name == scores.manifest.models[0].name
+        assert (kept.ranked_by in columns) if ranked else len(columns) == 1
+        chosen = options.get("keep_class") or entry.positive_class
+        predictions = documents[f"{prefix}prediction"].to_pylist()
+        for column in columns:
+            values = score_values(documents, prefix, column, entry)
+            rows = own.filter(pc.field("column") == column).to_pylist()
+            width = rows[0]["upper"] - rows[0]["lower"]
+            expected, expected_kept = Counter(), Counter()
+            for k, source in enumerate(sources.tolist()):
+                lower = (
+                    min(math.floor(values[k] * 50 + 1e-9), 49) / 50
+                    if "probability" in column
+                    else math.floor(values[k] / width) * width
+                )
+                key = (source, class_of(predictions[k], chosen), class_of(labels[k], chosen), lower)
+                expected[key] += 1
+                if limit is not None:
+                    expected_kept[key] += limit[k]
+            keys = [(row["source"], row["prediction"], row["label"], row["lower"]) for row in rows]
+            assert len(set(keys)) == len(keys)
+            assert {key: row["documents"] for key, row in zip(keys, rows, strict=True)} == expected
+            if kept is None:
+                assert {row["kept"] for row in rows} == {None}
+            else:
+                assert {key: row["kept"] for key, row in zip(keys, rows, strict=True)} == expected_kept
+                assert 0 < sum(expected_kept.values()) < len(sources)
+
+
+def test_the_largest_sources_have_their_names(corpora: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distribution, "MAX_SOURCES", 1)
+    found = distributed(corpora, "three", tmp_path / "out").group_by("source").aggregate([("documents", "sum")])
+    sizes = dict(zip(found["source"].to_pylist(), found["documents_sum"].to_pylist(), strict=True))
+    assert sizes == {str(corpora / "three" / "b.jsonl"): 78, distribution.OTHERS: 66}
+
+
+@pytest.mark.parametrize("name", ["two, the other class", "sets, a class", "margins, another model"])
+def test_any_division_into_parts_gives_the_same_table(
+    name: str, corpora: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = []
+    for shard_bytes, batch in ((1 << 20, 64), (1024, 1), (2048, 2), (4096, 3)):
+        monkeypatch.setattr(parts, "BATCH", batch)
+        monkeypatch.setattr(distribution, "TOGETHER", batch + 1)
+        found.append(distributed(corpora, name, tmp_path / f"{batch}", shard_bytes=shard_bytes))
+    assert all(each.equals(found[0]) for each in found)
+
+
+def test_is_written_again_only_for_other_scores_or_documents(
+    corpora: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / distribution.DISTRIBUTION
+    distributed(corpora, "two", tmp_path)
+    written = path.stat().st_mtime_ns, path.read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(distribution, "count_scores", None)  # no part is counted
+        distributed(corpora, "two", tmp_path)
+    assert (path.stat().st_mtime_ns, path.read_bytes()) == written
+    distributed(corpora, "two", tmp_path, keep_top="20%")
+    assert path.read_bytes() != written[1]
+    distributed(corpora, "two", tmp_path)
+    path.write_bytes(written[1][:-9])
+    distributed(corpora, "two", tmp_path)
+    assert path.read_bytes() == written[1]
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Counts in bins: those of all values together, whatever the parts they are counted in.
+
+
+SCORES = st.one_of(
+    st.floats(-5, 5), st.floats(-1e300, 1e300), st.sampled_from([0.0, -0.0, 5e-324, -5e-324, 1.0, -1.0, 1e-30])
+)
+
+
+def counted(values: list[float]) -> distribution.BinCounts:
+    scores = np.array(values)
+    classes = pa.array(["a" if value > 0 else None for value in values], pa.string())
+    return distribution.count_bins(
+        scores, 3, classes, pa.nulls(len(scores), pa.string()), scores > 1, probability=False
+    )
+
+
+def rows(counts: distribution.BinCounts) -> list[dict]:
+    keys = [(name, "ascending") for name in ("bin", "prediction")]
+    return counts.table.sort_by(keys).to_pylist()
+
+
+@given(st.lists(st.lists(SCORES, min_size=1, max_size=8), min_size=1, max_size=6))
+def test_merged_counts_are_those_of_all_values(parts: list[list[float]]) -> None:
+    together = counted([value for part in parts for value in part])
+    counts = [counted(part) for part in parts]
+    for found in (
+        distribution.merge_counts(counts),
+        distribution.merge_counts([distribution.merge_counts(counts[:2]), *counts[2:]]),
+    ):
+        assert found.scale == together.scale
+        assert rows(found) == rows(together)
+
+
+@given(st.lists(SCORES, min_size=1, max_size=20))
+def test_bins_hold_their_values_and_are_as_fine_as_possible(values: list[float]) -> None:
+    scores = np.array(values)
+    scale, numbers = distribution.bin_numbers(scores, probability=False)
+    lower, upper = distribution.bin_bounds(numbers, scale, probability=False)
+    assert ((lower <= scores) & (scores < upper)).all()
+    assert np.ptp(numbers) < distribution.MAX_BINS
+    finer = [math.floor(Fraction(value) / Fraction(2) ** (scale - 1)) for value in values]
+    exact = math.frexp(max(map(abs, [*values, 2.0**-12])))[1] - 52
+    assert scale == exact or max(finer) - min(finer) >= distribution.MAX_BINS
+
+
+@given(st.lists(st.floats(0, 1), min_size=1))
+def test_probabilities_have_bins_of_two_per_cent(values: list[float]) -> None:
+    scores = np.array([*values, 0.0, 0.58, 1.0])
+    scale, numbers = distribution.bin_numbers(scores, probability=True)
+    lower, upper = distribution.bin_bounds(numbers, scale, probability=True)
+    assert ((lower <= scores) & ((scores < upper) | (scores == 1.0))).all()
+    assert (numbers.min(), numbers.max()) == (0, distribution.PROBABILITY_BINS - 1)
+    assert lower[-2] == 0.58
+
+
+def test_infinite_values_are_in_the_first_and_last_bin() -> None:
+    counts = distribution.merge_counts([counted([math.inf, 1.0]), counted([-math.inf, 2.0])])
+    lower, upper = distribution.bin_bounds(counts.table["bin"].to_numpy(), counts.scale, probability=False)
+    assert sum(counts.table["documents"].to_pylist()) == 4
+    assert lower.min() <= -8e307
+    assert upper.max() >= 8e307

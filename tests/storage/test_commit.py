@@ -14,31 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparseoco.core.errors import DamagedError, StorageError
-from sparseoco.storage.commit import (
-    as_local_file,
-    commit_bytes,
-    commit_json,
-    committed,
-    digest_file,
-    read_all_json,
-    read_bytes,
-    read_json,
-    remove_file,
-    remove_folder,
-)  # fmt: skip
+from sparseoco.storage import commit, tables
 from sparseoco.storage.locations import Location
 from sparseoco.storage.locks import exclusive_lock
 from sparseoco.storage.remote import RemotePath
-from sparseoco.storage.tables import (
-    PIECE_BYTES,
-    map_array,
-    parquet_writer,
-    read_checkpoint,
-    read_parquet_file,
-    write_array,
-    write_checkpoint,
-    write_parquet,
-)
 from sparseoco.text.array_files import BlockReader, load_arrays, save_arrays, write_blocks
 from tests.support.damage import checksummed
 from tests.support.errors import raises_code
@@ -49,8 +28,8 @@ from tests.support.errors import raises_code
 
 def test_a_write_that_fails_leaves_the_old_file(place: Location) -> None:
     target = place / "deep" / "file"
-    commit_bytes(target, b"old")
-    with pytest.raises(RuntimeError), committed(target) as temporary:
+    commit.commit_bytes(target, b"old")
+    with pytest.raises(RuntimeError), commit.committed(target) as temporary:
         temporary.write_bytes(b"ne")
         raise RuntimeError
     assert target.read_bytes() == b"old"
@@ -62,7 +41,7 @@ def test_one_of_many_simultaneous_writers_wins(place: Location) -> None:
 
     def write(number: int) -> None:
         try:
-            commit_bytes(place / "file", str(number).encode(), replace=False)
+            commit.commit_bytes(place / "file", str(number).encode(), replace=False)
             won.append(number)
         except FileExistsError:
             lost.append(number)
@@ -81,26 +60,26 @@ def test_one_of_many_simultaneous_writers_wins(place: Location) -> None:
 
 def test_reading_and_removing_files(place: Location) -> None:
     for number in range(3):
-        commit_json(place / "folder" / f"{number}.json", {"n": number})
+        commit.commit_json(place / "folder" / f"{number}.json", {"n": number})
     paths = sorted((place / "folder").glob("*.json"), key=str)
     assert [str(path) for path in place.glob("*/1.json")] == [str(paths[1])]
     whole = paths[1].read_bytes()
-    commit_bytes(paths[2], whole.replace(b": 1", b": 3"))
-    assert [value for _, value in read_all_json(paths)] == [{"n": 0}, {"n": 1}, None]
+    commit.commit_bytes(paths[2], whole.replace(b": 1", b": 3"))
+    assert [value for _, value in commit.read_all_json(paths)] == [{"n": 0}, {"n": 1}, None]
     with raises_code("corrupt-file", paths[2], kind=DamagedError):
-        read_json(paths[2])
-    with as_local_file(paths[1]) as local:
-        assert local.read_bytes() == whole == read_bytes(paths[1])
+        commit.read_json(paths[2])
+    with commit.as_local_file(paths[1]) as local:
+        assert local.read_bytes() == whole == commit.read_bytes(paths[1])
     assert local.exists() == (local == paths[1])  # a copy is removed
-    assert digest_file(paths[1]) == hashlib.sha256(whole).hexdigest()
-    for read in (read_json, read_bytes):
+    assert commit.digest_file(paths[1]) == hashlib.sha256(whole).hexdigest()
+    for read in (commit.read_json, commit.read_bytes):
         with raises_code("missing-file", "folder/3.json", kind=DamagedError):
             read(place / "folder" / "3.json")
     for _ in range(2):
-        remove_file(paths[0])
+        commit.remove_file(paths[0])
     assert not paths[0].exists()
     for _ in range(2):
-        remove_folder(place / "folder")
+        commit.remove_folder(place / "folder")
     assert not list(place.glob("folder/*"))  # some stores show a folder that nothing is in
 
 
@@ -109,8 +88,8 @@ def test_a_link_is_replaced_and_its_target_is_not_touched(tmp_path: Path) -> Non
     (tmp_path / "file").symlink_to("elsewhere")
     (tmp_path / "folder").mkdir()
     (tmp_path / "link").symlink_to("folder")
-    commit_bytes(tmp_path / "file", b"new")
-    commit_bytes(tmp_path / "link" / "file", b"followed")
+    commit.commit_bytes(tmp_path / "file", b"new")
+    commit.commit_bytes(tmp_path / "link" / "file", b"followed")
     assert (tmp_path / "elsewhere").read_bytes() == b"kept"
     assert not (tmp_path / "file").is_symlink()
     assert (tmp_path / "folder" / "file").read_bytes() == b"followed"
@@ -120,7 +99,7 @@ def test_a_link_is_replaced_and_its_target_is_not_touched(tmp_path: Path) -> Non
 def test_files_and_folders_follow_the_umask(tmp_path: Path, mask: int) -> None:
     before = os.umask(mask)
     try:
-        commit_bytes(tmp_path / "folder" / "file", b"")
+        commit.commit_bytes(tmp_path / "folder" / "file", b"")
         with exclusive_lock(tmp_path / "locked"):
             pass
     finally:
@@ -131,12 +110,12 @@ def test_files_and_folders_follow_the_umask(tmp_path: Path, mask: int) -> None:
 
 
 def test_equal_values_give_equal_bytes(tmp_path: Path) -> None:
-    commit_json(tmp_path / "a", {"x": 1, "y": [0.1, "é"]})
-    commit_json(tmp_path / "b" / "a", {"y": [0.1, "é"], "x": 1})
+    commit.commit_json(tmp_path / "a", {"x": 1, "y": [0.1, "é"]})
+    commit.commit_json(tmp_path / "b" / "a", {"y": [0.1, "é"], "x": 1})
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b" / "a").read_bytes()
-    assert read_json(tmp_path / "a") == {"x": 1, "y": [0.1, "é"]}
-    commit_json(tmp_path / "names", VALUE)  # some of which are not UTF-8
-    assert read_json(tmp_path / "names") == VALUE
+    assert commit.read_json(tmp_path / "a") == {"x": 1, "y": [0.1, "é"]}
+    commit.commit_json(tmp_path / "names", VALUE)  # some of which are not UTF-8
+    assert commit.read_json(tmp_path / "names") == VALUE
     (tmp_path / "names").read_bytes().decode()
 
 
@@ -158,7 +137,7 @@ def test_errors_of_the_system(
 
     monkeypatch.setattr(os, "fsync", refuse)
     with raises_code(code, tmp_path / "file", reason, kind=StorageError):
-        commit_bytes(tmp_path / "file", b"data")
+        commit.commit_bytes(tmp_path / "file", b"data")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -171,7 +150,7 @@ TABLE = pa.table({"term": ["a", "bb", None], "weight": [0.5, -1.0, float("nan")]
 
 
 def read_array_checkpoint(path: Path) -> bytes:
-    with read_checkpoint(path) as (description, read):
+    with tables.read_checkpoint(path) as (description, read):
         return repr(description).encode() + read("weights").tobytes()
 
 
@@ -189,17 +168,24 @@ def read_two_blocks(path: Path) -> list[Any]:
         return [reader.block(number) for number in (1, 0)]
 
 
+def read_columns(path: Path) -> dict[str, list[Any]]:
+    return tables.read_parquet_file(path).to_pydict()
+
+
 KINDS: dict[str, tuple[Callable[[Path], Any], Callable[[Path], Any]]] = {
-    "json": (lambda path: commit_json(path, VALUE), read_json),
-    "parquet": (lambda path: write_parquet(path, TABLE), lambda path: read_parquet_file(path).to_pydict()),
+    "json": (lambda path: commit.commit_json(path, VALUE), commit.read_json),
+    "parquet": (
+        lambda path: tables.write_parquet(path, TABLE),
+        lambda path: tables.read_parquet_file(path).to_pydict(),
+    ),
     "npy": (
-        lambda path: write_array(path, np.arange(6.0).reshape(2, 3)),
-        lambda path: map_array(path, float).tolist(),
+        lambda path: tables.write_array(path, np.arange(6.0).reshape(2, 3)),
+        lambda path: tables.map_array(path, float).tolist(),
     ),
     "arrays": (lambda path: save_arrays(path, ARRAYS, {"n": 1}), lambda path: load_arrays(path)),
     "blocks": (write_two_blocks, read_two_blocks),
     "npz": (
-        lambda path: write_checkpoint(path, {"epoch": 3}, [("weights", np.arange(4.0))]),
+        lambda path: tables.write_checkpoint(path, {"epoch": 3}, [("weights", np.arange(4.0))]),
         read_array_checkpoint,
     ),
 }
@@ -249,16 +235,16 @@ def test_a_copy_of_a_file_with_another_name_is_found(tmp_path: Path, kind: str) 
 
 def test_files_of_versions_that_left_out_the_name(tmp_path: Path) -> None:
     (tmp_path / "json").write_bytes(checksummed(VALUE))
-    assert read_json(tmp_path / "json") == VALUE
-    write_checkpoint(tmp_path / "npz", {"epoch": 3}, [("weights", np.arange(4.0))], named=False)
+    assert commit.read_json(tmp_path / "json") == VALUE
+    tables.write_checkpoint(tmp_path / "npz", {"epoch": 3}, [("weights", np.arange(4.0))], named=False)
     (tmp_path / "npz").rename(tmp_path / "renamed")
     read_array_checkpoint(tmp_path / "renamed")
-    write_parquet(tmp_path / "parquet", TABLE)
+    tables.write_parquet(tmp_path / "parquet", TABLE)
     data = (tmp_path / "parquet").read_bytes()
     footer = 8 + int.from_bytes(data[-8:-4], "little")
     rest = data[: -footer - 32], data[-footer:]
     (tmp_path / "parquet").write_bytes(hashlib.sha256(b"".join(rest)).digest().join(rest))
-    assert str(read_parquet_file(tmp_path / "parquet").to_pydict()) == str(TABLE.to_pydict())
+    assert str(read_columns(tmp_path / "parquet")) == str(TABLE.to_pydict())
 
 
 def test_json_that_is_not_ours(tmp_path: Path) -> None:
@@ -266,11 +252,11 @@ def test_json_that_is_not_ours(tmp_path: Path) -> None:
     for text in ("[]", "3", "null", '"x"', "{", '{"a": 1}', "[" * 3000, '{"a":' * 3000, '{"a": "\\ud800"}', "\xff"):
         path.write_bytes(text.encode("latin-1"))
         with raises_code("corrupt-file", path, kind=DamagedError):
-            read_json(path)
+            commit.read_json(path)
 
 
 def test_a_table_with_a_checksum_is_plain_parquet(tmp_path: Path) -> None:
-    with parquet_writer(tmp_path / "file", TABLE.schema) as writer:
+    with tables.parquet_writer(tmp_path / "file", TABLE.schema) as writer:
         writer.write_table(TABLE)
         writer.write_table(TABLE)
     found = pq.ParquetFile(tmp_path / "file", page_checksum_verification=True)
@@ -278,7 +264,7 @@ def test_a_table_with_a_checksum_is_plain_parquet(tmp_path: Path) -> None:
     assert str(found.read().to_pylist()) == str(2 * TABLE.to_pylist())
     pq.write_table(TABLE, tmp_path / "plain")
     with raises_code("corrupt-file", kind=DamagedError):
-        read_parquet_file(tmp_path / "plain")
+        tables.read_parquet_file(tmp_path / "plain")
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -294,13 +280,13 @@ SMALL = {
 
 
 def read_all(path: Path) -> dict[str, np.ndarray]:
-    with read_checkpoint(path) as (description, read):
+    with tables.read_checkpoint(path) as (description, read):
         assert description == {"what": "this"}
         return {name: read(name) for name in SMALL}
 
 
 def test_round_trip(tmp_path: Path) -> None:
-    write_checkpoint(tmp_path / "file", {"what": "this"}, SMALL.items())
+    tables.write_checkpoint(tmp_path / "file", {"what": "this"}, SMALL.items())
     for name, array in read_all(tmp_path / "file").items():
         np.testing.assert_array_equal(array, SMALL[name])
         assert (array.dtype, array.shape) == (SMALL[name].dtype, SMALL[name].shape)
@@ -309,12 +295,12 @@ def test_round_trip(tmp_path: Path) -> None:
 
 
 def test_views_are_written_and_filled_in_pieces(tmp_path: Path) -> None:
-    whole = np.random.default_rng(0).normal(size=(3 * PIECE_BYTES // 64, 2, 7))
-    write_checkpoint(tmp_path / "view", {}, [("a", whole[:, :, 2:5])])
-    write_checkpoint(tmp_path / "copy" / "view", {}, [("a", whole[:, :, 2:5].copy())])
+    whole = np.random.default_rng(0).normal(size=(3 * tables.PIECE_BYTES // 64, 2, 7))
+    tables.write_checkpoint(tmp_path / "view", {}, [("a", whole[:, :, 2:5])])
+    tables.write_checkpoint(tmp_path / "copy" / "view", {}, [("a", whole[:, :, 2:5].copy())])
     assert (tmp_path / "view").read_bytes() == (tmp_path / "copy" / "view").read_bytes()
     into = np.zeros_like(whole)
-    with read_checkpoint(tmp_path / "view") as (_, read):
+    with tables.read_checkpoint(tmp_path / "view") as (_, read):
         assert read("a", into[:, :, 2:5]).base is into
     np.testing.assert_array_equal(into[:, :, 2:5], whole[:, :, 2:5])
     assert not into[:, :, :2].any()
@@ -323,9 +309,12 @@ def test_views_are_written_and_filled_in_pieces(tmp_path: Path) -> None:
 
 def test_arrays_of_another_shape_or_dtype(tmp_path: Path) -> None:
     path = tmp_path / "file"
-    write_checkpoint(path, {}, SMALL.items())
+    tables.write_checkpoint(path, {}, SMALL.items())
     for wrong in (np.zeros((4, 3, 3)), np.zeros((4, 3, 2), np.float32), np.zeros(24)):
-        with raises_code("corrupt-file", path, "(4, 3, 2)", kind=StorageError), read_checkpoint(path) as (_, read):
+        with (
+            raises_code("corrupt-file", path, "(4, 3, 2)", kind=StorageError),
+            tables.read_checkpoint(path) as (_, read),
+        ):
             read("a", wrong)
-    with raises_code("corrupt-file", path, "nothing", kind=StorageError), read_checkpoint(path) as (_, read):
+    with raises_code("corrupt-file", path, "nothing", kind=StorageError), tables.read_checkpoint(path) as (_, read):
         read("nothing")

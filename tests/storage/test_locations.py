@@ -1,36 +1,35 @@
-"""Folders and files by their names: local or remote, outputs, temporary ones, TOML."""
+"""Folders and files by their names: local or remote, outputs, temporary ones, TOML; and the locks of folders."""
 
 import os
 import pickle
 import re
-import subprocess
+import socket
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from itertools import count
+from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from sparseoco.core.errors import SparseocoError
-from sparseoco.storage import temporary
-from sparseoco.storage.commit import commit_bytes, commit_json, committed, remove_folder
-from sparseoco.storage.locations import (
-    Location,
-    is_local,
-    is_remote_uri,
-    local_work_folder,
-    location,
-    read_toml,
-    relative_path,
-    resolve_against,
-)
+from sparseoco.core.errors import FolderInUseError, SparseocoError, StorageError
+from sparseoco.storage import commit as leases
+from sparseoco.storage import locations, locks, temporary
+from sparseoco.storage.commit import Lease, commit_bytes, commit_json, committed, remove_folder
+from sparseoco.storage.locations import Location, location, resolve_against
 from sparseoco.storage.locks import FolderKind, check_folder, exclusive_lock
+from sparseoco.storage.remote import RemotePath
 from sparseoco.storage.tables import write_parquet
 from sparseoco.storage.temporary import boot, temporary_folder
 from tests.support.damage import checksummed
 from tests.support.errors import raises_code
+from tests.support.processes import forks_with
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Local and remote paths, and paths relative to one another.
@@ -40,9 +39,9 @@ def test_a_local_path_is_a_path(tmp_path: Path) -> None:
     assert location("a/b") == Path("a/b")
     assert location(tmp_path) is tmp_path
     assert location(f"file://{tmp_path}") == tmp_path
-    assert is_local(tmp_path)
-    assert not is_remote_uri("C:/x")
-    assert not is_remote_uri("file:///x")
+    assert locations.is_local(tmp_path)
+    assert not locations.is_remote_uri("C:/x")
+    assert not locations.is_remote_uri("file:///x")
 
 
 def test_a_remote_path_has_the_methods_of_a_local_one() -> None:
@@ -54,7 +53,7 @@ def test_a_remote_path_has_the_methods_of_a_local_one() -> None:
     assert str(place.resolve()) == str(place.absolute()) == place.as_uri() == str(place)
     assert location(str(place)) == place == pickle.loads(pickle.dumps(place))  # as Dask sends it
     assert type(pickle.loads(pickle.dumps(place))) is type(place)
-    assert not is_local(place)
+    assert not locations.is_local(place)
     assert len({place, location(str(place))}) == 1
 
 
@@ -71,17 +70,20 @@ def test_a_remote_path_has_the_methods_of_a_local_one() -> None:
     ],
 )
 def test_a_relative_path_leads_back(place: str, folder: str, between: str) -> None:
-    assert relative_path(location(place), location(folder)) == between
+    assert locations.relative_path(location(place), location(folder)) == between
     found = resolve_against(location(folder), between)
-    assert (str(found.resolve()) if is_local(found) else str(found)) == place
+    assert (str(found.resolve()) if locations.is_local(found) else str(found)) == place
 
 
 def test_the_work_folder_is_local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARSEOCO_SCRATCH", str(tmp_path))
-    assert local_work_folder(Path("run")) == Path("run")
-    one, other = local_work_folder(location("s3://bucket/one")), local_work_folder(location("s3://bucket/two"))
+    assert locations.local_work_folder(Path("run")) == Path("run")
+    one, other = (
+        locations.local_work_folder(location("s3://bucket/one")),
+        locations.local_work_folder(location("s3://bucket/two")),
+    )
     assert one.parent == other.parent == tmp_path
-    assert one != other == local_work_folder(location("s3://bucket/two"))
+    assert one != other == locations.local_work_folder(location("s3://bucket/two"))
 
 
 def test_s3_profiles_need_boto3(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,31 +206,42 @@ def test_a_file_has_one_name(tmp_path: Path) -> None:
 # Temporary files and folders of processes that were killed: fault 62.
 
 
-SCRIPT = """
-import pathlib, sys
-from sparseoco.storage.commit import committed
-from sparseoco.storage.temporary import temporary_folder
-with committed(pathlib.Path(sys.argv[1]) / "file") as file, temporary_folder(pathlib.Path(sys.argv[1])) as folder:
-    (folder / "content").write_text("x")
-    print(1, flush=True)
-    input()
-"""
+PROCESSES = forks_with(__name__)
 
 
-def _is_temporary(path: Path) -> bool:
-    return path.name.endswith(".tmp")
+@contextmanager
+def killed(hold: Callable[[str], AbstractContextManager[Any]], place: Location) -> Iterator[BaseProcess]:
+    """A process that holds something at a place; at the end it is killed."""
+    here, there = PROCESSES.Pipe()
+    process = PROCESSES.Process(target=_hold, args=(hold, str(place), dict(os.environ), there))
+    process.start()
+    here.recv()
+    yield process
+    process.kill()
+    process.join()
+
+
+def _hold(hold: Callable[[str], AbstractContextManager[Any]], place: str, env: dict[str, str], there: Any) -> None:
+    os.environ.clear()
+    os.environ.update(env)
+    with hold(place):
+        there.send(1)
+        there.recv()
+
+
+@contextmanager
+def temporary_ones(place: str) -> Iterator[None]:
+    with committed(Path(place) / "file"), temporary_folder(Path(place)) as folder:
+        (folder / "content").write_text("x")
+        yield
 
 
 @pytest.mark.fault(62)
 def test_files_and_folders_of_a_killed_process_are_removed_by_the_next(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", SCRIPT, str(tmp_path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
-        assert other.stdout is not None
-        other.stdout.readline()
+    with killed(temporary_ones, tmp_path):
         with exclusive_lock(tmp_path), temporary_folder(tmp_path):
             pass
-        alive = sorted(filter(_is_temporary, tmp_path.iterdir()))
-        other.kill()
+        alive = sorted(tmp_path.glob("*.tmp"))
     assert len(alive) == 2
     with exclusive_lock(tmp_path), temporary_folder(tmp_path):
         assert not any(path.exists() for path in alive)
@@ -298,7 +311,7 @@ def test_the_boot_is_known_here() -> None:
 def test_values(tmp_path: Path) -> None:
     path = tmp_path / "run.toml"
     path.write_text("# options\nname = 'é'\n[search]\nlam = [1e-4, inf]\n")
-    assert read_toml(path) == {"name": "é", "search": {"lam": [1e-4, float("inf")]}}
+    assert locations.read_toml(path) == {"name": "é", "search": {"lam": [1e-4, float("inf")]}}
 
 
 @pytest.mark.fault(42)
@@ -316,12 +329,161 @@ def test_values(tmp_path: Path) -> None:
 def test_refused_files(tmp_path: Path, name: str, content: bytes, code: str) -> None:
     (tmp_path / name).write_bytes(content)
     with raises_code(code, tmp_path / name):
-        read_toml(tmp_path / name)
+        locations.read_toml(tmp_path / name)
 
 
 def test_missing_files(tmp_path: Path) -> None:
     with raises_code("missing-file", tmp_path / "none.toml"):
-        read_toml(tmp_path / "none.toml")
+        locations.read_toml(tmp_path / "none.toml")
     with raises_code("unreadable-file", tmp_path / "folder.toml"):
         (tmp_path / "folder.toml").mkdir()
-        read_toml(tmp_path / "folder.toml")
+        locations.read_toml(tmp_path / "folder.toml")
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Locks of folders: files here, leases in an object store, which end with their process or expire.
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locks, "POLL_SECONDS", 0.02)
+    monkeypatch.setattr(leases, "LEASE_POLL_SECONDS", 0.02)
+    monkeypatch.setattr(leases, "HEARTBEAT_SECONDS", 0.05)
+
+
+@pytest.mark.fault(9)
+def test_a_folder_has_one_writer(place: Location) -> None:
+    with exclusive_lock(place / "run"):
+        expected = raises_code("folder-in-use", f"process {os.getpid()} on ", kind=FolderInUseError)
+        with expected, exclusive_lock(place / "run"):
+            pass
+        with exclusive_lock(place / "other"):
+            commit_bytes(place / "run" / "file", b"")
+    with exclusive_lock(place / "run"), exclusive_lock(place / "waited for", wait=True):
+        assert (place / "run" / ".lock").exists()
+    assert (place / "run" / ".lock").exists() != isinstance(place, RemotePath)  # a lease is removed
+
+
+def test_a_waiting_process_is_next(place: Location) -> None:
+    order = []
+
+    def second() -> None:
+        with exclusive_lock(place / "run", wait=True):
+            order.append("second")
+
+    waiting = threading.Thread(target=second)
+    with exclusive_lock(place / "run"):
+        waiting.start()
+        time.sleep(0.2)
+        order.append("first")
+    waiting.join()
+    assert order == ["first", "second"]
+
+
+def locked(place: str) -> AbstractContextManager[None]:
+    leases.HEARTBEAT_SECONDS = 0.1  # of the process that is killed
+    return exclusive_lock(location(place))
+
+
+@pytest.mark.fault(8)
+@pytest.mark.parametrize("place", ["local", "s3"], indirect=True)
+def test_the_lock_of_a_killed_process_does_not_hold(place: Location, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file lock ends with its process, a lease expires."""
+    with killed(locked, place / "run") as other:
+        expected = raises_code("folder-in-use", f"process {other.pid}", kind=FolderInUseError)
+        with expected, exclusive_lock(place / "run"):
+            pass
+    assert (place / "run" / ".lock").exists()
+    monkeypatch.setattr(leases, "EXPIRY_SECONDS", 0.3)
+    with exclusive_lock(place / "run"):
+        assert (place / "run" / ".lock").read_bytes().find(f"process {os.getpid()} on ".encode()) >= 0
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Leases.
+
+
+def test_a_process_without_its_lease_writes_nothing(bucket: Location) -> None:
+    lease = Lease(bucket / "run" / ".lock")
+    lease.acquire(wait=False)
+    try:
+        commit_bytes(bucket / "run" / "before", b"")
+        commit_bytes(bucket / "run" / ".lock", b"{}")  # taken over by another
+        while not lease.lost:
+            time.sleep(0.01)
+        with raises_code("lease-lost", "run/after", kind=StorageError):
+            commit_bytes(bucket / "run" / "after", b"")
+        commit_bytes(bucket / "running" / "file", b"")
+    finally:
+        lease.release()
+    assert (bucket / "run" / ".lock").read_bytes() == b"{}"
+    assert not (bucket / "run" / "after").exists()
+
+
+def test_a_lease_covers_all_files_of_its_folder(bucket: Location) -> None:
+    assert Lease(bucket / ".lock").covers(bucket / "run" / "file")
+    assert Lease(bucket / "run" / ".lock").covers(bucket / "run" / "deep" / "file")
+    assert not Lease(bucket / "run" / ".lock").covers(bucket / "running" / "file")
+
+
+@pytest.mark.fault(37)
+def test_a_process_suspended_for_long_writes_nothing_more(bucket: Location, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "HEARTBEAT_SECONDS", 60.0)
+    with exclusive_lock(bucket / "run"):
+        monkeypatch.setattr(leases, "EXPIRY_SECONDS", 0.0)
+        with raises_code("lease-lost", "run/after", kind=StorageError):
+            commit_bytes(bucket / "run" / "after", b"")
+
+
+@pytest.mark.fault(59)
+def test_a_lease_whose_version_changes_with_every_request(bucket: Location, monkeypatch: pytest.MonkeyPatch) -> None:
+    commit_bytes(bucket / ".lock", b"{}")
+    versions = count()
+    monkeypatch.setattr(RemotePath, "version", lambda _: {"e_tag": str(next(versions))})
+    assert Lease(bucket / ".lock")._read()[1] == {}
+    assert next(versions) < 100
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Lock files that are something else: fault 55.
+
+
+def _socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+
+
+@pytest.mark.fault(55)
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda path: path.symlink_to("precious"),
+        lambda path: path.hardlink_to(path.parent / "precious"),
+        _socket,
+        os.mkfifo,
+        Path.mkdir,
+        lambda path: path.symlink_to("missing"),
+        lambda path: path.write_text("notes"),
+        lambda path: path.write_text("process " * 1000),
+    ],
+)
+def test_what_is_no_lock_file_is_refused_and_not_changed(tmp_path: Path, make: Callable[[Path], object]) -> None:
+    lock = tmp_path / ".lock"
+    (tmp_path / "precious").write_text("process 1 on it")
+    make(lock)
+    content = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
+    with raises_code("not-a-lock", lock, kind=StorageError), exclusive_lock(tmp_path):
+        pass
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == content
+    assert not (tmp_path / "missing").exists()
+
+
+@pytest.mark.fault(55)
+def test_a_lock_is_never_truncated(tmp_path: Path) -> None:
+    (tmp_path / ".lock").write_text("process 123456789 on elsewhere")  # of an earlier version
+    with exclusive_lock(tmp_path):
+        content = (tmp_path / ".lock").read_text()
+        assert content.split() == ["process", str(os.getpid()), "on", os.uname().nodename]
+        size = (tmp_path / ".lock").stat().st_size
+    with exclusive_lock(tmp_path):
+        assert (tmp_path / ".lock").stat().st_size == size

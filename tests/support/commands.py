@@ -10,7 +10,7 @@ from sparseoco.cli import main
 
 def call(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
     """Run the command line in this process; gives its exit code."""
-    # A second process that compiles would take the cores of other tests; tests/pipeline/test_ahead is of it.
+    # A second process that compiles would take the cores of other tests; tests/pipeline/test_run_file is of it.
     monkeypatch.setattr("sparseoco.pipeline.ahead.MIN_MEMORY", sys.maxsize)
     monkeypatch.setattr(sys, "argv", ["sparseoco", *map(str, arguments)])
     try:

@@ -10,18 +10,8 @@ import pytest
 
 from sparseoco.core.errors import FolderInUseError, SparseocoError, StorageError
 from sparseoco.ops.status import read_status
-from sparseoco.pipeline.nightly import nightly_markdown, roll_back, run_nightly
+from sparseoco.pipeline.nightly import nightly_markdown, records, roll_back, run_nightly
 from sparseoco.pipeline.nightly.evaluation import Comparison
-from sparseoco.pipeline.nightly.records import (
-    HISTORY,
-    TABLES,
-    add_increment,
-    choose_candidate,
-    decide,
-    find_deployed,
-    increment_line,
-    read_history,
-)
 from sparseoco.pipeline.run_file import RunFile
 from sparseoco.storage import commit
 from sparseoco.storage.commit import read_json
@@ -55,27 +45,31 @@ def increment(documents: int, *errors: float | None, nonzeros: int = 10) -> list
 
 def test_errors_of_a_window_are_those_of_its_documents() -> None:
     increments = [increment(100, 0.5, 0.1), increment(0, 0.0, 0.0), increment(900, 0.1, 0.2)]
-    choice = choose_candidate(increments, "best")
+    choice = records.choose_candidate(increments, "best")
     assert (choice.row["configuration"], choice.window) == (0, 2)
     assert choice.window_error == pytest.approx(0.14)
     assert choice.row["progressive_error"] == 0.1
-    assert choose_candidate(increments[:1], "best").row["configuration"] == 1
+    assert records.choose_candidate(increments[:1], "best").row["configuration"] == 1
     # √(0.14·0.86/1000) = 0.011: 0.19 is too far; at 0.145 the sparser one is taken.
-    assert choose_candidate(increments, "one-standard-error").row["configuration"] == 0
+    assert records.choose_candidate(increments, "one-standard-error").row["configuration"] == 0
     near = [increment(100, 0.5, 0.5), increment(900, 0.1, 0.105)]
-    assert choose_candidate(near, "one-standard-error").row["configuration"] == 1
+    assert records.choose_candidate(near, "one-standard-error").row["configuration"] == 1
 
 
 def test_diverged_configurations_are_not_chosen() -> None:
-    assert choose_candidate([increment(10, 0.0, 0.5), increment(10, None, 0.5)], "best").row["configuration"] == 1
-    assert choose_candidate([increment(10, None, 0.5), increment(10, 0.0, 0.5)], "best").row["configuration"] == 1
+    assert (
+        records.choose_candidate([increment(10, 0.0, 0.5), increment(10, None, 0.5)], "best").row["configuration"] == 1
+    )
+    assert (
+        records.choose_candidate([increment(10, None, 0.5), increment(10, 0.0, 0.5)], "best").row["configuration"] == 1
+    )
     with raises_code("no-candidate", "diverged at row 3", kind=SparseocoError):
-        choose_candidate([increment(10, None, None)], "best")
+        records.choose_candidate([increment(10, None, None)], "best")
 
 
 def test_no_worse_by_the_margin_or_better_by_its_confidence_interval() -> None:
-    assert decide(Comparison("error"), deployed=False, margin=0.0, confidence=0.95).promoted
-    assert not decide(Comparison("error"), deployed=True, margin=0.0, confidence=0.95).promoted  # undefined
+    assert records.decide(Comparison("error"), deployed=False, margin=0.0, confidence=0.95).promoted
+    assert not records.decide(Comparison("error"), deployed=True, margin=0.0, confidence=0.95).promoted  # undefined
     for metric, sign in (("error", 1), ("roc_auc", -1)):
         for worse, width, margin, confidence, expected in (
             (0.0, 0.1, 0.0, 0, True),
@@ -91,7 +85,7 @@ def test_no_worse_by_the_margin_or_better_by_its_confidence_interval() -> None:
             compared = Comparison(
                 metric, 100, 0.5 + difference, 0.5, difference, difference - width, difference + width
             )
-            found = decide(compared, deployed=True, margin=margin, confidence=confidence)
+            found = records.decide(compared, deployed=True, margin=margin, confidence=confidence)
             assert found.promoted == expected
             assert ("95% interval" in found.reason) == (confidence > 0)
 
@@ -129,8 +123,6 @@ def test_a_rare_class_has_a_threshold_by_default(tmp_path: Path) -> None:
         assert run_nightly(run).increments[0]["promoted"]
         models.append(Model(run.out).thresholds)
     default, given, none = models
-    assert default is not None
-    assert given is not None
     assert (default.outputs, none) == (given.outputs, None)
     assert (default.rule.since.partition(" has ")[2], given.rule.since) == ("9.1% of the documents", "")
 
@@ -146,7 +138,7 @@ def test_increments_unlike_the_others(four_nights: Path, tmp_path: Path) -> None
     run_nightly(run)
     arrive(tmp_path, 3, to="later")
     outcome = run_nightly(run)
-    assert "not promoted" in increment_line(outcome.increments[0]) or outcome.increments[0]["promoted"]
+    assert "not promoted" in records.increment_line(outcome.increments[0]) or outcome.increments[0]["promoted"]
     (tmp_path / "later" / "increment-4.jsonl").write_text("")
     empty = run_nightly(run).increments[0]
     assert (empty["documents"], empty["promoted"], empty["error"], empty["deployed_error"]) == (0, False, None, None)
@@ -229,7 +221,7 @@ PROMOTES = {"window = 2": "window = 2\nmargin = 0.9"}  # whoever comes
 def history_of(promoted: str) -> list[dict[str, Any]]:
     """Increments that were promoted (`+`) or not (`-`)."""
     rows = ({"increment": n, "promoted": c == "+", "store": f"store {n}"} for n, c in enumerate(promoted, 1))
-    return [dict.fromkeys(HISTORY.names) | row for row in rows]
+    return [dict.fromkeys(records.HISTORY.names) | row for row in rows]
 
 
 def rollback(after: int, increment: int) -> dict[str, Any]:
@@ -237,7 +229,7 @@ def rollback(after: int, increment: int) -> dict[str, Any]:
 
 
 def deployed_increment(promoted: str, *rollbacks: tuple[int, int]) -> int | None:
-    deployed = find_deployed(history_of(promoted), [rollback(*made) for made in rollbacks])
+    deployed = records.find_deployed(history_of(promoted), [rollback(*made) for made in rollbacks])
     return None if deployed is None else deployed.increment
 
 
@@ -253,7 +245,7 @@ def test_the_deployed_model() -> None:
     # Increments that are decided again find a rollback where it was made, and no other.
     assert [deployed_increment("+++--"[:n], (3, 2), (4, 1)) for n in range(1, 6)] == [1, 2, 2, 1, 1]
     # A rollback of another history, or to an increment that now is not promoted, has no effect.
-    assert find_deployed(history_of("++"), [rollback(2, 1) | {"store": "another"}]) == find_deployed(
+    assert records.find_deployed(history_of("++"), [rollback(2, 1) | {"store": "another"}]) == records.find_deployed(
         history_of("++"), []
     )
     assert deployed_increment("-+", (2, 1)) == 2
@@ -278,8 +270,6 @@ def run(increments: Path, tmp_path: Path) -> RunFile:
 def said(run: RunFile) -> list[int]:
     """The deployed model, on which the status, the page and the model folder agree."""
     found = read_status(run.out).increments
-    assert found is not None
-    assert found.deployed is not None
     line = f"he model of increment {found.deployed['increment']} is deployed"
     assert line in found.summary
     assert line in nightly_markdown(run.out, run.name)
@@ -289,7 +279,7 @@ def said(run: RunFile) -> list[int]:
 
 
 def test_a_rollback_holds_until_the_next_promotion(run: RunFile, monkeypatch: pytest.MonkeyPatch) -> None:
-    tables = {name: (run.out / f"{name}.parquet").read_bytes() for name in TABLES}
+    tables = {name: (run.out / f"{name}.parquet").read_bytes() for name in records.TABLES}
     with monkeypatch.context() as patch:
         patch.setattr("sparseoco.pipeline.nightly.run.connect", None)  # nothing is started
         outcome = roll_back(run, 1)
@@ -302,7 +292,7 @@ def test_a_rollback_holds_until_the_next_promotion(run: RunFile, monkeypatch: py
         assert roll_back(run, 1).message == "The model of increment 1 is already deployed."
         assert run_nightly(run).message.startswith("Nothing new")
         assert contents(run.out) == before
-    assert {name: (run.out / f"{name}.parquet").read_bytes() for name in TABLES} == tables
+    assert {name: (run.out / f"{name}.parquet").read_bytes() for name in records.TABLES} == tables
     later = run.out.parent / "later"
     (later / "increment-4.jsonl").write_text("")
     assert not run_nightly(run).increments[0]["promoted"]
@@ -318,7 +308,7 @@ def test_a_rollback_holds_until_the_next_promotion(run: RunFile, monkeypatch: py
     wrong = sum(document["label"] != label for document, label in zip(came, champion, strict=True))
     assert row["deployed_error"] == wrong / len(came)
     assert said(run) == [5, 5]
-    assert [(row["after"], row["increment"]) for row in read_history(run.out, "history-rollbacks")] == [(3, 1)]
+    assert [(row["after"], row["increment"]) for row in records.read_history(run.out, "history-rollbacks")] == [(3, 1)]
     page = (run.out / "nightly.html").read_bytes().decode()
     # One cell of a card on a narrow screen: a mark and what it marks stay together.
     assert re.search(
@@ -334,7 +324,7 @@ def test_rolling_back_and_forward(run: RunFile) -> None:
     assert ", from the model of" not in (run.out / "nightly.html").read_bytes().decode()
     roll_back(run, 1)
     assert said(run) == [1, 1]
-    assert [row["increment"] for row in read_history(run.out, "history-rollbacks")] == [1, 2, 1]
+    assert [row["increment"] for row in records.read_history(run.out, "history-rollbacks")] == [1, 2, 1]
 
 
 def test_increments_that_cannot_be_rolled_back_to(run: RunFile, tmp_path: Path) -> None:
@@ -383,7 +373,7 @@ def test_a_run_keeps_the_models_that_its_file_says(run: RunFile) -> None:
 def test_a_full_disk_between_two_writes(run: RunFile, monkeypatch: pytest.MonkeyPatch, at: int) -> None:
     """At every sync of the three files: the same command again leaves what an undisturbed one does."""
     monkeypatch.setattr(
-        "sparseoco.pipeline.nightly.records._now", lambda: read_history(run.out, "history-timings")[0]["ended"]
+        "sparseoco.pipeline.nightly.records._now", lambda: records.read_history(run.out, "history-timings")[0]["ended"]
     )
     copy = run.model_copy(update={"out": run.out.parent / "whole"})
     shutil.copytree(str(run.out), str(copy.out))
@@ -412,7 +402,7 @@ def test_increments_without_a_decision_are_not_on_the_page(run: RunFile) -> None
         "history-timings": [],
     }
     history = (run.out / "history.parquet").read_bytes()
-    add_increment(run.out, 4, rows | {"history": [{"promoted": True}]})
+    records.add_increment(run.out, 4, rows | {"history": [{"promoted": True}]})
     commit.commit_bytes(run.out / "history.parquet", history)
     roll_back(run, 1)
     assert "moon" not in (run.out / "nightly.html").read_bytes().decode()

@@ -264,10 +264,6 @@ def without(run: RunFile, name: str) -> RunFile:
     return run.model_copy(update={"out": run.out.parent / name})
 
 
-def quarantine(run: RunFile) -> list[dict[str, Any]]:
-    return rows_of(run.out, "history-quarantine")
-
-
 def without_quarantine(run: RunFile) -> dict[str, bytes]:
     """What a run leaves, but for its table of files that were left out."""
     found = contents(run.out)
@@ -303,7 +299,7 @@ def test_unreadable_files_are_left_out_and_tried_again(tmp_path: Path) -> None:
     outcome = run_nightly(run)
     assert [row["documents"] for row in outcome.increments] == [30]
     assert {Path(row["file"]).name for row in outcome.left_out} == {"d.jsonl", "e.csv", "f.parquet", "g.jsonl"}
-    assert [row["until"] for row in quarantine(run)] == [1, 1, None, None, None, None]
+    assert [row["until"] for row in rows_of(run.out, "history-quarantine")] == [1, 1, None, None, None, None]
 
 
 @pytest.mark.fault(63)
@@ -320,7 +316,7 @@ def test_a_night_of_unreadable_files_only_is_an_error(tmp_path: Path) -> None:
     for _ in range(2):
         with raises_code("malformed-record", "d.jsonl"):
             run_nightly(run)
-    assert [row["increment"] for row in quarantine(run)] == [1, 1]
+    assert [row["increment"] for row in rows_of(run.out, "history-quarantine")] == [1, 1]
     assert good.exists()
 
 
@@ -336,7 +332,6 @@ def test_bad_rows_count_in_files_that_are_read(tmp_path: Path) -> None:
         ("c.jsonl", "too-many-bad-rows"),
     ]
     manifest = latest_manifest(run.store)
-    assert manifest is not None
     assert (manifest.rows, manifest.quarantined_rows) == (120, 2)
     outcome = run_nightly(prepare(tmp_path, **limit, **{"max_bad_rows = 3": "max_bad_rows = 9"}))
     assert [row["documents"] for row in outcome.increments] == [30]  # a.jsonl, and its nine bad rows
@@ -403,10 +398,11 @@ def test_a_file_that_is_mended_before_the_run_is_repeated(tmp_path: Path) -> Non
     deliver(run, {"b.jsonl": text + BAD_LINE})
     with stopped_at("sparseoco.text.ingest.commit_manifest"):
         run_nightly(run)
-    assert len(quarantine(run)) == 1
+    assert len(rows_of(run.out, "history-quarantine")) == 1
     deliver(run, {"b.jsonl": text})
     outcome = run_nightly(run)
-    assert (outcome.increments[0]["documents"], outcome.left_out, quarantine(run)) == (120, [], [])
+    assert (outcome.increments[0]["documents"], outcome.left_out) == (120, [])
+    assert rows_of(run.out, "history-quarantine") == []
 
 
 def test_the_command_tells(tmp_path: Path, cli: Cli) -> None:
