@@ -1,10 +1,15 @@
 """Settings of the whole suite."""
 
+import os
+
 import pytest
 from hypothesis import settings
 from numba.core import config
 
 from tests.support.commands import Cli
+
+# Prefect would take the log records of all tests once the flows have been imported.
+os.environ["PREFECT_LOGGING_EXTRA_LOGGERS"] = ""
 
 # First calls compile; a deadline would measure the compiler and the other people on the machine. The gate has the same
 # examples in every run; `pytest --hypothesis-profile=random` draws others.
