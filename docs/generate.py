@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from sparseoco.core.error_codes import GROUPS, error_entries
+from sparseoco.core.errors import GROUPS, error_entries
 from sparseoco.learners import ALGORITHMS
 from sparseoco.learners.contract import Algorithm
 from sparseoco.learners.parameters import Parameter, fraction, nonnegative, positive, positive_int

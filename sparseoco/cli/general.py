@@ -11,8 +11,7 @@ import typer
 
 from sparseoco.cli.console import names_of_keys, output, print_line, print_next, print_table, progress_bars
 from sparseoco.cli.options import ANALYSIS, INFORMATION, RUNS, START, ClusterFile, Count, command, size_in_bytes, stated
-from sparseoco.core.error_codes import GROUPS, error_entries
-from sparseoco.core.errors import InputError
+from sparseoco.core.errors import GROUPS, InputError, error_entries
 from sparseoco.core.formatting import did_you_mean, duration, not_one_of, plural
 from sparseoco.papers import PAPERS
 from sparseoco.storage.locations import Location

@@ -4,7 +4,10 @@ Every error carries a stable `code` in kebab-case, for scripts and tests; the me
 The command line prints both and exits with `exit_code`. Document text never appears in a message.
 """
 
-from typing import Any, ClassVar
+import tomllib
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
 
 
 class SparseocoError(Exception):
@@ -74,3 +77,38 @@ def error_text(error: BaseException) -> str:
     """
     own = error.strerror if isinstance(error, OSError) else None
     return own or str(error) or type(error).__name__
+
+
+GROUPS = {
+    "options": "Options and run files",
+    "inputs": "Input text and records",
+    "stores": "Stores and features",
+    "training": "Training and search",
+    "results": "Runs, models and scores",
+    "python": "Arrays and tables",
+    "files": "Files and folders",
+    "remote": "Object stores",
+    "cluster": "Workers and clusters",
+    "corpora": "Public corpora and papers",
+}
+"""Headings of the groups of codes."""
+
+
+class ErrorEntry(NamedTuple):
+    """An error: its group, the exit codes it ends a command with, what it means and what to do."""
+
+    group: str
+    exit: tuple[int, ...]
+    meaning: str
+    remedy: str
+
+
+@cache
+def error_entries() -> dict[str, ErrorEntry]:
+    """The entries by code, those of a group together, sorted by code."""
+    groups = tomllib.loads(Path(__file__).with_name("error_codes.toml").read_text())
+    return {
+        code: ErrorEntry(group, tuple(entry["exit"]), entry["meaning"], entry["remedy"])
+        for group in GROUPS
+        for code, entry in sorted(groups[group].items())
+    }

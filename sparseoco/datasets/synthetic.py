@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
 from sparseoco.core.logs import ProgressCallback
-from sparseoco.storage.commit import commit_json, committed, read_json
+from sparseoco.storage.commit import FolderKind, commit_json, committed, exclusive_lock, read_json
 from sparseoco.storage.locations import Location
-from sparseoco.storage.locks import FolderKind, exclusive_lock
 
 FILE_BYTES = 256 << 20
 DOCUMENTS = 256  # drawn at a time; another number makes another corpus

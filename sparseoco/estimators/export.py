@@ -26,9 +26,8 @@ from sklearn.pipeline import Pipeline
 from sklearn.svm import LinearSVC
 
 from sparseoco.core.errors import InputError
-from sparseoco.storage.commit import as_local_file, committed
+from sparseoco.storage.commit import as_local_file, check_file, committed
 from sparseoco.storage.locations import Location
-from sparseoco.storage.locks import check_file
 from sparseoco.storage.tables import read_parquet_file
 from sparseoco.store.weighting import Weighting
 from sparseoco.text.options import TokenizerOptions

@@ -36,13 +36,12 @@ from sparseoco.storage.temporary import temporary_folder
 from sparseoco.store.corpus import MAPPED_BYTES
 from sparseoco.store.shards import Store
 from sparseoco.text.counting import count_documents
-from sparseoco.text.formats import FOLDERS, TABLES
+from sparseoco.text.formats import FOLDERS, TABLES, first_bytes
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
 from sparseoco.text.passes import find_new, new_sources
 from sparseoco.text.readers import Sample
 from sparseoco.text.sources import find_sources
-from sparseoco.text.streams import first_bytes
 from sparseoco.text.tables import open_table
 from sparseoco.training.block import search_settings
 from sparseoco.training.columns import padded

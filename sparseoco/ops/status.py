@@ -31,12 +31,11 @@ from sparseoco.scoring.parts import MANIFEST, PARTS, read_scores
 from sparseoco.search.selection import candidates
 from sparseoco.search.worker import read_state
 from sparseoco.storage import commit
-from sparseoco.storage.commit import EXPIRY_SECONDS, HEARTBEAT_SECONDS
+from sparseoco.storage.commit import EXPIRY_SECONDS, HEARTBEAT_SECONDS, exclusive_lock
 from sparseoco.storage.locations import Location, files_below, local_work_folder, resolve_against
-from sparseoco.storage.locks import exclusive_lock
 from sparseoco.storage.tables import Row, read_parquet_file
 from sparseoco.storage.temporary import TEMPORARY_SECONDS, boot
-from sparseoco.store.entries import read_shard_table
+from sparseoco.store.entries import ShardTable
 from sparseoco.store.manifest import Manifest, latest_manifest, read_manifests
 from sparseoco.store.weighting import Weighting
 from sparseoco.text.array_files import STAGING
@@ -631,7 +630,7 @@ def _is_outdated(staging: Location) -> bool:
 
 def _listed(store: Location, last: Manifest) -> set[str]:
     """The names of the files that the manifests of a store list: later versions have all shards of earlier ones."""
-    names = set(read_shard_table(store, last).table["file"].to_pylist())
+    names = set(ShardTable.of_version(store, last).table["file"].to_pylist())
     for manifest in read_manifests(store, last.version):
         listed = manifest.shard_listing, manifest.source_listing, manifest.frequencies
         entries = *listed, *manifest.features.files, *manifest.quarantine

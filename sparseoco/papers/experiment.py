@@ -18,9 +18,9 @@ from sparseoco.papers.claims import FIRST, Finding, format_comparison, format_me
 from sparseoco.papers.rows import Records, Row, mean_rows, select
 from sparseoco.papers.sources import Documents, DocumentSource, Files, load_documents
 from sparseoco.report.charts import COLOURS, MARKERS, Series, line, render_page
+from sparseoco.storage import commit
 from sparseoco.storage.commit import commit_bytes, commit_json, digest_file, digest_value, read_json
 from sparseoco.storage.locations import read_toml
-from sparseoco.storage.locks import FolderKind, exclusive_lock
 from sparseoco.storage.tables import write_result_table
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ def read_schemas(module_file: str) -> dict[str, pa.Schema]:
     }
 
 
-EXPERIMENT_FOLDER = FolderKind("an experiment", ("inputs.json",), ("cells", "stores", "*.parquet", "*.html"))
+EXPERIMENT_FOLDER = commit.FolderKind("an experiment", ("inputs.json",), ("cells", "stores", "*.parquet", "*.html"))
 
 
 def check_repetitions(**counts: int) -> None:
@@ -174,7 +174,7 @@ class Experiment(NamedTuple):
 
         Results of cells stay in OUT/cells, so an interrupted run resumes. Returns the path of the page.
         """
-        with exclusive_lock(run.out, EXPERIMENT_FOLDER):
+        with commit.exclusive_lock(run.out, EXPERIMENT_FOLDER):
             records: Records = {table: [] for table in self.schemas} | compute(run)
             for table, schema in self.schemas.items():
                 write_result_table(run.out / f"{table}.parquet", records[table], schema)

@@ -23,9 +23,8 @@ from sparseoco.datasets.corpora import data_folder
 from sparseoco.pipeline.ahead import compiled_ahead
 from sparseoco.pipeline.run_file import RunFile, parse_run_file
 from sparseoco.pipeline.steps import RUN_FOLDER, run_all
-from sparseoco.storage.commit import commit_bytes
+from sparseoco.storage.commit import commit_bytes, exclusive_lock
 from sparseoco.storage.locations import Location
-from sparseoco.storage.locks import exclusive_lock
 
 LIBRARIES: Final = ("dask", "numba", "numpy", "prefect", "pydantic", "scipy", "sklearn", "sqlalchemy")
 """The classes of the corpus, by import name."""

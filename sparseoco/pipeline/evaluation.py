@@ -16,9 +16,8 @@ from sparseoco.core.logs import ProgressCallback, logged_step, no_progress
 from sparseoco.learners.losses import find_loss
 from sparseoco.pipeline.run_file import RunFile
 from sparseoco.scoring.parts import reading_options
-from sparseoco.storage.commit import commit_json
+from sparseoco.storage.commit import check_file, commit_json, exclusive_lock
 from sparseoco.storage.locations import Location
-from sparseoco.storage.locks import check_file, exclusive_lock
 from sparseoco.storage.tables import Row, parquet_writer
 from sparseoco.store.shards import Store
 from sparseoco.text.documents import CountedDocuments, Documents

@@ -21,15 +21,13 @@ from sparseoco.pipeline.run_file import EvaluateOptions, NightlyOptions
 from sparseoco.storage.locations import toml_key, toml_value
 from sparseoco.store.weighting import TFIDF
 from sparseoco.text.documents import BadRow
-from sparseoco.text.formats import DELIMITERS, FOLDERS, TABLES, UNLABELLED, WITH_FIELDS
+from sparseoco.text.formats import AUTO, DELIMITERS, FOLDERS, TABLES, UNLABELLED, UTF8, WITH_FIELDS, first_bytes
 from sparseoco.text.options import IngestOptions, TextOptions
-from sparseoco.text.parsers import object_keys
-from sparseoco.text.parsing import MalformedRowError, parse_time
+from sparseoco.text.parsers import MalformedRowError, object_keys, parse_time
 from sparseoco.text.passes import SplitReader
 from sparseoco.text.readers import FIRST_BYTES, Preview, Sample, describe_sources, preview
 from sparseoco.text.sources import Source, find_sources
 from sparseoco.text.splits import position
-from sparseoco.text.streams import AUTO, UTF8, first_bytes
 from sparseoco.text.tables import close_tables, open_table
 from sparseoco.training.options import RARE_CLASS, SearchOptions
 from sparseoco.training.validation import are_ids

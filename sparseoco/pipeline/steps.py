@@ -17,8 +17,8 @@ from sparseoco.scoring.options import ScoreOptions
 from sparseoco.scoring.parts import SCORES_FOLDER, ScoreManifest, model_entries
 from sparseoco.scoring.score import score as score_corpus
 from sparseoco.search import run as search_run
+from sparseoco.storage.commit import FolderKind, exclusive_lock
 from sparseoco.storage.locations import Location, local_work_folder
-from sparseoco.storage.locks import FolderKind, exclusive_lock
 from sparseoco.store.manifest import STORE_FOLDER, Manifest
 from sparseoco.store.shards import Session, Store
 from sparseoco.text.ingest import ingest

@@ -35,9 +35,8 @@ from sparseoco.report.results import (
     write_leaderboard,
 )
 from sparseoco.search.selection import mean_error
-from sparseoco.storage.commit import commit_bytes
+from sparseoco.storage.commit import commit_bytes, exclusive_lock
 from sparseoco.storage.locations import Location, location
-from sparseoco.storage.locks import exclusive_lock
 from sparseoco.training import metrics
 from sparseoco.training.metric_names import METRICS
 

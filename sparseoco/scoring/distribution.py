@@ -16,7 +16,7 @@ from sparseoco.scoring.parts import Listed, ModelEntry, PartEntry, PartTable, Sc
 from sparseoco.storage.commit import digest_value
 from sparseoco.storage.locations import Location, location
 from sparseoco.storage.tables import read_parquet_file, write_parquet
-from sparseoco.text.tasks import TextJob
+from sparseoco.text.passes import TextJob
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Counts of documents in bins of equal width, which can be merged in any order: the result depends on all values alone.

@@ -22,10 +22,9 @@ from sparseoco.store.entries import is_written, read_table, write_data_file
 from sparseoco.store.manifest import FileEntry, Record
 from sparseoco.text.documents import BadRow
 from sparseoco.text.options import TextOptions
-from sparseoco.text.passes import pass_over
+from sparseoco.text.passes import TextJob, pass_over
 from sparseoco.text.sources import Source, with_unique_names
 from sparseoco.text.splits import Content, Split, file_suffix, unwritable_reason, write_rows
-from sparseoco.text.tasks import TextJob
 from sparseoco.training.decisions import class_columns
 
 # ----------------------------------------------------------------------------------------------------------------------

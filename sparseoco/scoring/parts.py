@@ -15,17 +15,16 @@ from pydantic import Field
 
 from sparseoco.core.errors import DamagedError, InputError, StorageError
 from sparseoco.storage import commit
-from sparseoco.storage.commit import Sha256
+from sparseoco.storage.commit import FolderKind, Sha256
 from sparseoco.storage.locations import Location, location
-from sparseoco.storage.locks import FolderKind
 from sparseoco.storage.tables import read_parquet_file, write_parquet
 from sparseoco.store.entries import EntryTable, SourceEntry, SourceTable
 from sparseoco.store.manifest import FileEntry, Record
 from sparseoco.store.shards import n_outputs
 from sparseoco.text.documents import BadRow, CountedDocuments, Documents
 from sparseoco.text.options import OF_FILES, TextOptions
+from sparseoco.text.passes import TextJob
 from sparseoco.text.splits import Content, Split, read_split
-from sparseoco.text.tasks import TextJob
 from sparseoco.training.decisions import class_columns, named_labels
 from sparseoco.training.models import DESCRIPTION, Model, find_model
 

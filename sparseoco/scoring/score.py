@@ -23,10 +23,9 @@ from sparseoco.store.shards import add_files, write_quarantine
 from sparseoco.text.array_files import clear_staging, staging_folder, starting_over
 from sparseoco.text.formats import UNLABELLED
 from sparseoco.text.options import PER_INGEST, SHARD_BYTES, TextOptions, shard_size
-from sparseoco.text.passes import check_sources, pass_over, sources_beyond
+from sparseoco.text.passes import Tasks, TextJob, check_sources, open_tasks, pass_over, sources_beyond
 from sparseoco.text.sources import Source, check_apart, check_applied, find_sources
 from sparseoco.text.splits import quarantined_rows
-from sparseoco.text.tasks import Tasks, TextJob, open_tasks
 
 
 def score(

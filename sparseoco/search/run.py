@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sparseoco import __version__
 from sparseoco.core.errors import DamagedError, InputError, SparseocoError
 from sparseoco.core.logs import RowsCallback
-from sparseoco.execution.pool import Call, TaskPool, remove_damaged
+from sparseoco.execution.clusters import Call, TaskPool, remove_damaged
 from sparseoco.kernels.columns import RowBatch
 from sparseoco.kernels.order import sample_rows
 from sparseoco.learners import find_algorithm

@@ -12,7 +12,7 @@ from typing import Any
 from distributed import Client, Future
 
 from sparseoco.core.logs import ProgressCallback, log_event
-from sparseoco.execution.pool import Outcome, TaskError, TaskPool, failure_reason, task_reports
+from sparseoco.execution.clusters import Outcome, TaskError, TaskPool, failure_reason, task_reports
 from sparseoco.learners import find_algorithm
 from sparseoco.offline.cluster.epochs import run_epoch_block
 from sparseoco.search import worker

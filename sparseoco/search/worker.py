@@ -14,7 +14,7 @@ from typing_extensions import TypedDict
 
 from sparseoco.core.errors import DamagedError, StorageError
 from sparseoco.core.logs import RowsCallback
-from sparseoco.execution.pool import TaskPool, task_reporter
+from sparseoco.execution.clusters import TaskPool, task_reporter
 from sparseoco.search.packing import Job, state_bytes
 from sparseoco.storage.commit import Count, commit_json, read_validated, remove_file, row_shape, with_other_keys
 from sparseoco.storage.locations import Location

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from sparseoco.core.errors import InputError
-from sparseoco.storage.locations import check_name, is_remote_uri, location, remote_location, storage_error
-from sparseoco.storage.remote import FileStatus, is_plain_http, map_concurrently
+from sparseoco.storage import locations
+from sparseoco.storage.locations import is_remote_uri, location, remote_location, storage_error
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -65,7 +65,7 @@ def local_pin(status: os.stat_result) -> Pin:
     return Pin(status.st_size, status.st_mtime_ns, None, status.st_ctime_ns, status.st_ino)
 
 
-def remote_pin(status: FileStatus) -> Pin:
+def remote_pin(status: locations.FileStatus) -> Pin:
     """The version of a remote file."""
     return Pin(status.st_size, int(status.st_mtime) * 10**9, status.e_tag)
 
@@ -88,6 +88,11 @@ class FolderFile(NamedTuple):
     name: str
     path: str
     pin: Pin
+
+    @property
+    def order(self) -> str:
+        """The key by which the files of a folder are sorted: by the names of its folders and its own."""
+        return self.name.replace("/", "\0")
 
 
 def find_input(item: str) -> tuple[str, FolderFile | None]:
@@ -158,7 +163,7 @@ def iter_folder(folder: str, skip: Callable[[str], bool], wanted: Callable[[str]
                 if entry.name.startswith("."):
                     yield FolderFile(name + entry.name, entry.path, Pin(0, 0))
                     continue
-                check_name(entry.path)
+                locations.check_name(entry.path)
                 if _is(entry.is_dir):
                     yield from walk(entry.path, f"{name}{entry.name}/", (*above, place))
                 elif _is(entry.is_file):
@@ -200,7 +205,7 @@ def names_versions(path: str) -> bool:
 
 def map_files(folder: str, function: Callable[[T], Any], calls: Iterable[T]) -> list[Any]:
     """The results of a function that reads a file of a folder each time; of a remote folder, concurrently."""
-    return map_concurrently(function, calls) if is_remote_uri(folder) else list(map(function, calls))
+    return locations.map_concurrently(function, calls) if is_remote_uri(folder) else list(map(function, calls))
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -310,7 +315,7 @@ def _requests(pin: Pin | None) -> list[tuple[int, int] | None]:
 
     Without TLS it is one: then the checksum of the whole file is compared.
     """
-    if pin is None or pin.bytes <= PART_BYTES or is_plain_http():
+    if pin is None or pin.bytes <= PART_BYTES or locations.is_plain_http():
         return [None]
     return [(start, min(start + PART_BYTES, pin.bytes)) for start in range(0, pin.bytes, PART_BYTES)]
 
@@ -339,7 +344,9 @@ def small_contents(files: Iterable[tuple[str, Pin]]) -> Iterator[bytes | None]:
     """The contents of small remote files, which are requested in batches, by their paths; None of all others."""
     remaining = iter(files)
     while batch := list(islice(remaining, BATCH)):
-        yield from map_concurrently(_small_content, batch) if is_remote_uri(batch[0][0]) else [None] * len(batch)
+        yield from (
+            locations.map_concurrently(_small_content, batch) if is_remote_uri(batch[0][0]) else [None] * len(batch)
+        )
 
 
 def _small_content(file: tuple[str, Pin]) -> bytes | None:

@@ -187,6 +187,23 @@ class ShardTable(EntryTable[ShardEntry]):
     )
     repeated = ("counts", "source")
 
+    @classmethod
+    def of_version(cls, folder: Location, manifest: Manifest) -> Self:
+        """The shards of a version of a store, or of its increment: the last ones that are listed.
+
+        Raises `StorageError` if the listing is missing or corrupt, or its entries cannot be those of the manifest.
+        """
+        listed = cls.read(folder, manifest.shard_listing)
+        table = listed[len(listed) - manifest.n_shards :]
+        totals = [len(table), *(int(table.column(name).sum()) for name in ("rows", "nonzeros", "bytes"))]
+        numbers = [table.column(name) for name in ("rows", "nonzeros", "bytes", "source", "labels")]
+        if totals != [manifest.n_shards, manifest.rows, manifest.nonzeros, manifest.bytes] or any(
+            column.min(initial=0) < 0 for column in numbers
+        ):
+            path = folder / manifest.shard_listing.file
+            raise unlike_manifest(path, f"the shards are not those of version {manifest.version}")
+        return table
+
     @cached_property
     def row_offsets(self) -> NDArray[np.int64]:
         """(shards + 1,): the number of the first document of each shard, and of all documents."""
@@ -260,7 +277,7 @@ def add_entries(
     new_shards, all_sources = ShardTable.of(shards), SourceTable.of(sources)
     all_shards = new_shards
     if previous is not None:
-        all_shards = read_shard_table(folder, previous) + new_shards
+        all_shards = ShardTable.of_version(folder, previous) + new_shards
         all_sources = SourceTable.read(folder, previous.source_listing) + all_sources
     return {
         **dict(shard_totals(all_shards)),
@@ -293,20 +310,3 @@ def shard_totals(shards: ShardTable) -> ShardTotals:
         bytes=int(shards.column("bytes").sum()),
         shards_digest=digest_value(shards.table.select(["sha256", "rows", "nonzeros"]).to_pydict()),
     )
-
-
-def read_shard_table(folder: Location, manifest: Manifest) -> ShardTable:
-    """The shards of a version of a store, or of its increment: the last ones that are listed.
-
-    Raises `StorageError` if the listing is missing or corrupt, or its entries cannot be those of the manifest.
-    """
-    listed = ShardTable.read(folder, manifest.shard_listing)
-    table = listed[len(listed) - manifest.n_shards :]
-    totals = [len(table), *(int(table.column(name).sum()) for name in ("rows", "nonzeros", "bytes"))]
-    numbers = [table.column(name) for name in ("rows", "nonzeros", "bytes", "source", "labels")]
-    if totals != [manifest.n_shards, manifest.rows, manifest.nonzeros, manifest.bytes] or any(
-        column.min(initial=0) < 0 for column in numbers
-    ):
-        path = folder / manifest.shard_listing.file
-        raise unlike_manifest(path, f"the shards are not those of version {manifest.version}")
-    return table

@@ -4,15 +4,14 @@ It does not grow with the number of ingests: shards and sources are listed in fi
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from sparseoco.core.errors import DamagedError, StorageError
-from sparseoco.storage.commit import Count, Sha256, commit_json, digest_value, parse_json, read_bytes, read_files
+from sparseoco.storage.commit import Count, FolderKind, Sha256, commit_json, digest_value, parse_json, read_files
 from sparseoco.storage.locations import Location
-from sparseoco.storage.locks import FolderKind
 
 SCHEMA_VERSION = 5
 BATCH = 32  # manifests in memory at a time: a store may have one a day
@@ -173,20 +172,19 @@ def commit_manifest(folder: Location, manifest: Manifest) -> None:
 def latest_manifest(folder: Location) -> Manifest | None:
     """The newest manifest of a store, or None. Raises `StorageError` if it is corrupt or of another format."""
     paths = sorted(path for path in folder.glob("manifest-*.json") if _MANIFEST.fullmatch(path.name))
-    return _parsed(paths[-1], read_bytes(paths[-1])) if paths else None
+    return next(_read(paths[-1:]), None)
 
 
 def read_manifest(folder: Location, version: int) -> Manifest:
     """The manifest of a version of a store. Raises `StorageError`."""
-    path = _path(folder, version)
-    return _parsed(path, read_bytes(path))
+    return next(_read([_path(folder, version)]))
 
 
 def read_manifests(folder: Location, last: int) -> Iterator[Manifest]:
     """The manifests of versions 1 to `last`, in order, read in batches. Raises `StorageError`."""
     for first in range(1, last + 1, BATCH):
         paths = [_path(folder, version) for version in range(first, min(first + BATCH, last + 1))]
-        yield from map(_parsed, paths, read_files(paths))
+        yield from _read(paths)
 
 
 def corrupt_store(what: object, fault: str) -> StorageError:
@@ -198,22 +196,23 @@ def _path(folder: Location, version: int) -> Location:
     return folder / f"manifest-{version:08d}.json"
 
 
-def _parsed(path: Location, data: bytes) -> Manifest:
-    try:
-        value = parse_json(path, data)
-    except DamagedError as error:
-        raise corrupt_store(path, "its checksum does not match") from error
-    if value.get("schema_version") != SCHEMA_VERSION:
-        raise StorageError(
-            f"{path} has format version {value.get('schema_version')}, and this version of sparseoco reads "
-            f"{SCHEMA_VERSION}: ingest again into a new folder.",
-            code="format-version",
-        )
-    try:
-        manifest = Manifest.model_validate(value)
-    except ValidationError as error:
-        where = ".".join(str(part) for part in error.errors()[0]["loc"]) or "the whole file"
-        raise corrupt_store(path, f"at {where}") from error
-    if path.name != _path(path.parent, manifest.version).name:
-        raise corrupt_store(path, f"it is that of version {manifest.version}")
-    return manifest
+def _read(paths: Sequence[Location]) -> Iterator[Manifest]:
+    for path, data in zip(paths, read_files(paths), strict=True):
+        try:
+            value = parse_json(path, data)
+        except DamagedError as error:
+            raise corrupt_store(path, "its checksum does not match") from error
+        if value.get("schema_version") != SCHEMA_VERSION:
+            raise StorageError(
+                f"{path} has format version {value.get('schema_version')}, and this version of sparseoco reads "
+                f"{SCHEMA_VERSION}: ingest again into a new folder.",
+                code="format-version",
+            )
+        try:
+            manifest = Manifest.model_validate(value)
+        except ValidationError as error:
+            where = ".".join(str(part) for part in error.errors()[0]["loc"]) or "the whole file"
+            raise corrupt_store(path, f"at {where}") from error
+        if path.name != _path(path.parent, manifest.version).name:
+            raise corrupt_store(path, f"it is that of version {manifest.version}")
+        yield manifest

@@ -15,22 +15,14 @@ from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError, StorageError
 from sparseoco.core.logs import ProgressCallback, no_progress
-from sparseoco.core.sparse_rows import csr_fault, increasing_fault, index_fault
 from sparseoco.storage.commit import digest_value
 from sparseoco.storage.locations import Location, is_inside, location
-from sparseoco.store.entries import (
-    ShardEntry,
-    ShardTable,
-    SourceTable,
-    read_shard_table,
-    read_table,
-    unlike_manifest,
-    write_data_file,
-)
+from sparseoco.store.entries import ShardEntry, ShardTable, SourceTable, read_table, unlike_manifest, write_data_file
 from sparseoco.store.manifest import Column, FileEntry, Manifest, latest_manifest, read_manifest
 
 if TYPE_CHECKING:
     from distributed import Client
+
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Labels: of documents that have any number of classes each, and how many outputs a model of them has.
@@ -173,7 +165,7 @@ class Store:
     @cached_property
     def shards(self) -> ShardTable:
         """The shards, in document order. Raises `StorageError` if their listing is missing or corrupt."""
-        return read_shard_table(self.folder, self.manifest)
+        return ShardTable.of_version(self.folder, self.manifest)
 
     @cached_property
     def sources(self) -> SourceTable:
@@ -520,6 +512,40 @@ def check_features(path: Location, features: NDArray[Any], count: int) -> None:
     fault = increasing_fault(features, count)
     if fault is not None:
         raise unlike_manifest(path, fault)
+
+
+def csr_fault(indptr: NDArray[Any], indices: NDArray[Any], n_rows: int, n_columns: int) -> str | None:
+    """Why arrays are not those of a CSR matrix of this shape, as the end of a sentence; None if they are.
+
+    Parameters
+    ----------
+    indptr : (n_rows + 1,) signed integers
+        Where rows begin in `indices`, from 0 on, and the end of the last one.
+    indices : signed integers
+        The columns of the entries.
+    """
+    if indptr.dtype.kind != "i" or indices.dtype.kind != "i":
+        return f"row offsets are {indptr.dtype} and indices {indices.dtype}, not integers"
+    if indptr.shape != (n_rows + 1,) or indices.ndim != 1:
+        return f"there are not the offsets of {n_rows:,} rows"
+    if indptr[0] != 0 or indptr[-1] != indices.size or (indptr[1:] < indptr[:-1]).any():
+        return f"row offsets do not increase from 0 to the {indices.size:,} entries"
+    return index_fault(indices, n_columns)
+
+
+def index_fault(indices: NDArray[Any], size: int) -> str | None:
+    """Why some integers are not indices below `size`, as the end of a sentence; None if they are."""
+    if indices.dtype.kind not in "iu":
+        return f"indices are {indices.dtype}, not integers"
+    if indices.size and indices.view(f"u{indices.itemsize}").max() >= size:  # negative ones are large then
+        return f"there is an index outside 0 … {size - 1}"
+    return None
+
+
+def increasing_fault(indices: NDArray[Any], size: int) -> str | None:
+    """Why some integers are not increasing indices below `size`, as `index_fault`."""
+    fault = index_fault(indices, size)
+    return "indices do not increase" if fault is None and (indices[1:] <= indices[:-1]).any() else fault
 
 
 def _counts_fault(entry: ShardEntry, indices: NDArray[Any], counts: NDArray[Any]) -> str | None:

@@ -22,7 +22,7 @@ from distributed import Client
 from numpy.typing import NDArray
 
 from sparseoco.core.errors import DamagedError
-from sparseoco.execution.pool import TaskPool, remove_damaged
+from sparseoco.execution.clusters import TaskPool, remove_damaged
 from sparseoco.kernels.columns import Rows, with_intercept
 from sparseoco.kernels.full_pass import append_entries
 from sparseoco.storage.commit import commit_json, digest_value, make_folder, read_validated, remove_file, remove_folder

@@ -21,8 +21,7 @@ from xxhash import xxh3_64, xxh3_64_intdigest
 from sparseoco.core.errors import DamagedError, StorageError
 from sparseoco.core.logs import log_event
 from sparseoco.storage.commit import committed, remove_folder
-from sparseoco.storage.locations import Location, is_local, local_work_folder, storage_error
-from sparseoco.storage.remote import RemotePath
+from sparseoco.storage.locations import Location, RemotePath, is_local, local_work_folder, storage_error
 from sparseoco.storage.temporary import boot, temporary_folder, unnamed_file
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -17,22 +17,14 @@ from sparseoco.storage.commit import digest_value
 from sparseoco.storage.locations import Location, location
 from sparseoco.text import array_files
 from sparseoco.text.array_files import Arrays
-from sparseoco.text.documents import (
-    BadRow,
-    CountedDocuments,
-    Documents,
-    Texts,
-    is_missing,
-    packed_labels,
-    stored_labels,
-)
+from sparseoco.text.documents import LABEL_LISTS, BadRow, CountedDocuments, Documents, Labels, Texts, is_missing
 from sparseoco.text.formats import UNLABELLED
 from sparseoco.text.kernels import ngrams as ngram_kernels
 from sparseoco.text.kernels import preprocess as kernels
 from sparseoco.text.kernels import tokenize as token_kernels
 from sparseoco.text.options import NUMBER, NUMBERS, NumberField, TextField, TextOptions, TokenizerOptions, namespace
+from sparseoco.text.passes import TextJob, retain_freed_memory
 from sparseoco.text.splits import Content, Split, read_split
-from sparseoco.text.tasks import TextJob, retain_freed_memory
 
 # ----------------------------------------------------------------------------------------------------------------------
 # From documents to tokens: lower case, accents, word characters and white space as in scikit-learn.
@@ -674,6 +666,32 @@ def describe_counts(path: Location, split: Split) -> PartialCounts:
         labels=labels,
         digest=facts["digest"],
     )
+
+
+def packed_labels(labels: Labels) -> Arrays:
+    """The labels of documents as arrays of a file: ``labels``, or ``label_bytes`` and ``label_offsets``, of lists of
+    labels with ``label_indptr``."""
+    if labels is None:
+        return {}
+    if isinstance(labels, np.ndarray):
+        return {"labels": labels}
+    if not pa.types.is_list(labels.type):
+        return array_files.packed_strings("label", labels)
+    return {"label_indptr": labels.offsets.to_numpy().astype(np.int64)} | array_files.packed_strings(
+        "label", labels.values
+    )
+
+
+def stored_labels(arrays: Arrays) -> Labels:
+    """The labels of the arrays of `packed_labels`."""
+    if "labels" in arrays:
+        return arrays["labels"]
+    if "label_bytes" not in arrays:
+        return None
+    labels = array_files.stored_strings(arrays, "label")
+    if "label_indptr" not in arrays:
+        return labels
+    return pa.ListArray.from_arrays(pa.array(arrays["label_indptr"], pa.int32()), labels.cast(pa.string()), LABEL_LISTS)
 
 
 def without_rows(counts: PartialCounts, rows: NDArray[np.int64]) -> PartialCounts:

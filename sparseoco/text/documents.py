@@ -1,6 +1,6 @@
 """The output of parsers: documents as texts, or documents that are counted already."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from xxhash import xxh64_intdigest
 
 from sparseoco.store.manifest import Column
-from sparseoco.store.shards import COLUMN_DTYPES, NO_COLUMNS
-from sparseoco.text.array_files import Arrays, packed_strings, stored_strings, string_buffers
+from sparseoco.store.shards import NO_COLUMNS
+from sparseoco.text.array_files import string_buffers
 
 # ----------------------------------------------------------------------------------------------------------------------
 # XXH64 of strings.
@@ -27,7 +27,6 @@ def hash_strings(strings: pa.Array, seed: int, bits: int) -> NDArray[np.int64]:
 
 Labels: TypeAlias = pa.Array | NDArray[np.float64] | None
 LabelKind = Literal["classes", "multi", "numbers"]
-GROUP_BITS = 63
 NO_FIELDS: Mapping[str, Any] = MappingProxyType({})
 NO_LINES: NDArray[np.int64] = np.empty(0, np.int64)
 
@@ -188,30 +187,6 @@ class ParsedRow(NamedTuple):
     carried: tuple[str | None, ...] = ()
 
 
-def packed_labels(labels: Labels) -> Arrays:
-    """The labels of documents as arrays of a file: ``labels``, or ``label_bytes`` and ``label_offsets``, of lists of
-    labels with ``label_indptr``."""
-    if labels is None:
-        return {}
-    if isinstance(labels, np.ndarray):
-        return {"labels": labels}
-    if not pa.types.is_list(labels.type):
-        return packed_strings("label", labels)
-    return {"label_indptr": labels.offsets.to_numpy().astype(np.int64)} | packed_strings("label", labels.values)
-
-
-def stored_labels(arrays: Arrays) -> Labels:
-    """The labels of the arrays of `packed_labels`."""
-    if "labels" in arrays:
-        return arrays["labels"]
-    if "label_bytes" not in arrays:
-        return None
-    labels = stored_strings(arrays, "label")
-    if "label_indptr" not in arrays:
-        return labels
-    return pa.ListArray.from_arrays(pa.array(arrays["label_indptr"], pa.int32()), labels.cast(pa.string()), LABEL_LISTS)
-
-
 LABEL_LISTS = pa.list_(pa.field("element", pa.string(), nullable=False))
 
 
@@ -224,22 +199,8 @@ def label_array(values: list[Any], kind: LabelKind | None) -> Labels:
     return pa.array(values, LABEL_LISTS if kind == "multi" else pa.string())
 
 
-def column_array(name: Column, values: Sequence[Any] | pa.Array) -> NDArray[Any]:
-    """A column of the rows of a parser; groups are strings, of which a hash is kept."""
-    if name == "group":
-        return hash_strings(values if isinstance(values, pa.Array) else pa.array(values, pa.string()), 0, GROUP_BITS)
-    return np.array(values, COLUMN_DTYPES[name])
-
-
 def is_missing(values: pa.Array | NDArray[np.float64]) -> NDArray[np.bool_]:
     """Which values of a field, as in `Documents.fields`, are none."""
     if isinstance(values, np.ndarray):
         return np.asarray(np.isnan(values))
     return np.asarray(pc.equal(pc.binary_length(values), 0).to_numpy(zero_copy_only=False), np.bool_)
-
-
-def field_array(values: list[Any]) -> pa.Array | NDArray[np.float64]:
-    """A field of the rows of a parser: UTF-8, or numbers."""
-    if values and isinstance(values[0], float):
-        return np.array(values, np.float64)
-    return pa.array(values, pa.binary()).cast(pa.string())

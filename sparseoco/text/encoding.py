@@ -25,7 +25,7 @@ from sparseoco.text.formats import TABLES, UNLABELLED
 from sparseoco.text.kernels.ngrams import LOW, hash_terms
 from sparseoco.text.kernels.preprocess import sort_rows
 from sparseoco.text.options import HASH_SEED, TextOptions
-from sparseoco.text.tasks import TextJob
+from sparseoco.text.passes import TextJob
 from sparseoco.text.vocabulary import Exchange, Vocabulary, plan_exchange
 
 # ----------------------------------------------------------------------------------------------------------------------

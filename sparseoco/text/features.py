@@ -19,7 +19,7 @@ from sparseoco.text.array_files import Arrays
 from sparseoco.text.counting import SUMS, PartialCounts, level_bounds, merge_ngrams
 from sparseoco.text.kernels.ngrams import HALF, map_keys, pack_keys, unpack_keys
 from sparseoco.text.options import Naming, TextOptions, VocabularyPolicy
-from sparseoco.text.tasks import TextJob
+from sparseoco.text.passes import TextJob
 from sparseoco.text.vocabulary import Exchange, Vocabulary, open_pieces, plan_exchange, term_fields
 
 # ----------------------------------------------------------------------------------------------------------------------

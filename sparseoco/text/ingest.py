@@ -21,10 +21,9 @@ from sparseoco.text.counting import Counting, PartialCounts, choose_bins
 from sparseoco.text.encoding import drop_duplicates, encode_labels, encode_shards, merge_frequencies
 from sparseoco.text.features import FeatureMap, build_features
 from sparseoco.text.options import NumberField, TextOptions, VocabularyPolicy, shard_size
-from sparseoco.text.passes import check_sources, find_new, pass_over, source_entries
+from sparseoco.text.passes import TextJob, check_sources, find_new, open_tasks, pass_over, source_entries
 from sparseoco.text.sources import Source
 from sparseoco.text.splits import fields_to_name, quarantined_rows
-from sparseoco.text.tasks import TextJob, open_tasks
 
 
 def ingest(

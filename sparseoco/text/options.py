@@ -13,8 +13,7 @@ from sparseoco.core.option_models import OptionModel, validate
 from sparseoco.storage.commit import digest_value, read_bytes
 from sparseoco.storage.locations import Location, location, resolve_against
 from sparseoco.store.manifest import Column, FieldEntry
-from sparseoco.text.formats import WITH_FIELDS, Format
-from sparseoco.text.streams import UTF8, codec_name
+from sparseoco.text.formats import UTF8, WITH_FIELDS, Format, codec_name
 
 # ----------------------------------------------------------------------------------------------------------------------
 # How a text becomes terms: options with the names and the meaning of scikit-learn's CountVectorizer.

@@ -18,22 +18,12 @@ from sparseoco.store.shards import Store
 from sparseoco.text.counting import count_documents
 from sparseoco.text.documents import BadRow, CountedDocuments, Documents, ParsedRow
 from sparseoco.text.encoding import HashIndex, encode_rows
-from sparseoco.text.formats import FOLDERS, TABLES, UNLABELLED
+from sparseoco.text.formats import FOLDERS, TABLES, UNLABELLED, UTF8, first_bytes
 from sparseoco.text.options import SHARD_BYTES, TextOptions
-from sparseoco.text.parsers import load_object, object_keys
-from sparseoco.text.parsing import MalformedRowError, RecordParser, encode_text
+from sparseoco.text.parsers import MalformedRowError, RecordParser, encode_text, load_object, object_keys
 from sparseoco.text.passes import SplitReader, check_ingested, find_new, new_sources
-from sparseoco.text.sources import (
-    Source,
-    check_applied,
-    document_label,
-    find_sources,
-    hidden_files,
-    in_order,
-    iter_files,
-)
+from sparseoco.text.sources import Source, check_applied, document_label, find_sources, hidden_files, iter_files
 from sparseoco.text.splits import Content, Split, check_bad_rows, read_split
-from sparseoco.text.streams import UTF8, first_bytes
 from sparseoco.text.tables import close_tables, open_table
 from sparseoco.text.vocabulary import NgramIndex
 
@@ -219,7 +209,7 @@ def _of_folder(sources: list[Source], options: TextOptions) -> Kind:
     n_files, first = 0, None
     for file in iter_files(source.path, options):
         n_files += 1
-        first = file if first is None else min(file, first, key=in_order)
+        first = file if first is None or file.order < first.order else first
         if source.format not in UNLABELLED:
             classes[document_label(file.name, source.path)] += 1
     first_id = None if first is None else f"{source.short}/{first.name}"

@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence, Set
 from fnmatch import fnmatchcase
+from operator import attrgetter
 from pathlib import Path, PurePosixPath
 from posixpath import splitext
 from typing import NamedTuple
@@ -14,8 +15,8 @@ from sparseoco.storage.commit import digest_value
 from sparseoco.storage.inputs import FolderFile, Pin
 from sparseoco.storage.locations import Location, absolute_path, check_name, real_path, storage_error
 from sparseoco.text import formats
+from sparseoco.text.formats import AUTO, first_bytes
 from sparseoco.text.options import StoreOptions, TextOptions, TokenizerOptions
-from sparseoco.text.streams import AUTO, first_bytes
 
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 MAGIC = {b"PAR1": "parquet", b"ARROW1": "arrow"}
@@ -182,7 +183,7 @@ class FolderSummary:
 
 
 def _earlier(file: FolderFile, other: FolderFile | None) -> FolderFile:
-    return file if other is None or in_order(file) < in_order(other) else other
+    return file if other is None or file.order < other.order else other
 
 
 def version_of(file: FolderFile) -> str:
@@ -222,8 +223,9 @@ def _check_labels(files: FolderSummary) -> None:
     above = {parent[:k] for parent in set(parents) - {""} for k in range(len(parent)) if k == 0 or parent[k] == "/"}
     unclear = [parents[parent] for parent in above & set(parents)]
     if unclear:
+        first = min(unclear, key=attrgetter("order"))
         raise InputError(
-            f"{min(unclear, key=in_order).path} is in a folder with folders that are labels: leave it out with "
+            f"{first.path} is in a folder with folders that are labels: leave it out with "
             "--exclude, or move it to a folder of its label.",
             code="invalid-input",
         )
@@ -339,12 +341,7 @@ def iter_files(folder: str, options: TextOptions) -> Iterator[FolderFile]:
 
 def list_files(folder: str, options: TextOptions) -> list[FolderFile]:
     """The files that `iter_files` gives, folder by folder in alphabetical order."""
-    return sorted(iter_files(folder, options), key=in_order)
-
-
-def in_order(file: FolderFile) -> str:
-    """The key by which the files of a folder are sorted: by the names of its folders and its own."""
-    return file.name.replace("/", "\0")
+    return sorted(iter_files(folder, options), key=attrgetter("order"))
 
 
 def files_again(source: Source, options: TextOptions) -> Iterator[FolderFile]:

@@ -21,16 +21,12 @@ from sparseoco.storage.commit import commit_bytes, digest_value
 from sparseoco.storage.inputs import FolderFile, Pin, SetDigest, changed, read_range, small_contents, some_bytes
 from sparseoco.storage.locations import Location, location, storage_error
 from sparseoco.storage.tables import parquet_writer
-from sparseoco.text import parsing
+from sparseoco.text import formats, parsers
 from sparseoco.text.array_files import load_arrays, save_arrays
 from sparseoco.text.documents import BadRow, CountedDocuments, Documents, ParsedRow, hash_strings
-from sparseoco.text.formats import DELIMITERS, FOLDERS, FORMATS, TABLES, UNLABELLED
 from sparseoco.text.kernels.records import NEWLINE, RECORD_START, RETURN, scan_records
 from sparseoco.text.options import TextOptions
-from sparseoco.text.parsers import PARSERS, line_starts, object_keys, quote
-from sparseoco.text.parsing import Chunk, MalformedRowError, encode_text, parse_label
 from sparseoco.text.sources import Source, compression_by_name, document_label
-from sparseoco.text.streams import SAMPLE, NotTextError, Stream, first_bytes
 from sparseoco.text.tables import check_parquet_types, concat_arrays, open_table, read_table, take_rows
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -73,7 +69,7 @@ class Listing(NamedTuple):
             columns = zip(*((file.name, *file.pin) for file in batch), strict=True)
             tables.append(pa.Table.from_pydict(dict(zip(_COLUMNS.names, columns, strict=True)), schema=_COLUMNS))
         table = pa.concat_tables(tables)
-        order = pc.sort_indices(pc.replace_substring(table["name"], "/", "\0"))  # as `in_order`
+        order = pc.sort_indices(pc.replace_substring(table["name"], "/", "\0"))  # as `FolderFile.order`
         return cls(folder, table.take(order))
 
     def save(self, path: Location) -> None:
@@ -120,22 +116,22 @@ def read_files(split: "Split", listing: Listing, options: TextOptions) -> Docume
     rows: list[ParsedRow] = []
     bad: list[BadRow] = []
     digest = SetDigest()
-    labelled = split.format not in UNLABELLED
+    labelled = split.format not in formats.UNLABELLED
     files = listing.files()
     contents = small_contents((file.path, file.pin) for file in files)
     for file, content in zip(files, contents, strict=True):
         compression = compression_by_name(file.name)
-        stream = Stream(file.path, compression, content, options.encoding, file.pin)
+        stream = formats.Stream(file.path, compression, content, options.encoding, file.pin)
         try:
             data = b"".join(stream)
             if len(data) > options.max_line_bytes:
-                raise parsing.line_too_long(file.path, None, options)
-            text = encode_text(data.decode("utf-8-sig", "surrogateescape"), options)
-            label = parse_label(document_label(file.name, split.name), options) if labelled else None
+                raise parsers.line_too_long(file.path, None, options)
+            text = parsers.encode_text(data.decode("utf-8-sig", "surrogateescape"), options)
+            label = parsers.parse_label(document_label(file.name, split.name), options) if labelled else None
             rows.append(ParsedRow(text, f"{split.short}/{file.name}", label, 1))
-        except NotTextError as error:
+        except formats.NotTextError as error:
             bad.append(BadRow(1, 0, error.reason, error.code, file=file.name))
-        except MalformedRowError as error:
+        except parsers.MalformedRowError as error:
             bad.append(error.at(1, 0)._replace(file=file.name))
         digest.add(f"{stream.sha256} {file.name}")
     return Documents.from_rows(rows, bad, options.labels if labelled else None, digest=digest.hexdigest())
@@ -270,33 +266,33 @@ def read_split(
     Raises `InputError` for a file that cannot be read, or that changed, and `StorageError`.
     """
     documents: Documents | CountedDocuments
-    if split.format in TABLES:
+    if split.format in formats.TABLES:
         table = open_table(split.path, split.format, split.version, split.pin)
         documents = read_table(table, split.short, split.start, split.stop, options, labelled=labelled)
-    elif split.format in FOLDERS:
+    elif split.format in formats.FOLDERS:
         listing = Listing.load(location(split.path)) if content is None else content
         assert isinstance(listing, Listing)
         documents = read_files(split, listing, options)
     else:
-        documents = PARSERS[split.format](read_chunk(split, content), options, labelled=labelled)
+        documents = parsers.PARSERS[split.format](read_chunk(split, content), options, labelled=labelled)
     return read_part(documents, options.holdout, withheld=withheld)
 
 
-def read_chunk(split: Split, content: Content | None = None) -> Chunk:
+def read_chunk(split: Split, content: Content | None = None) -> parsers.Chunk:
     """The bytes of a split of lines or records: its `content`, or else a range of its file.
 
     Raises `InputError` for a file that changed, and `StorageError`.
     """
     size = split.stop - split.start
     if content is None:
-        content = np.empty(size + parsing.SLACK, np.uint8)
+        content = np.empty(size + parsers.SLACK, np.uint8)
         read_range(split.path, split.name, split.start, content[:size].data, split.pin)
         if split.xxh3 is not None and xxh3_64_intdigest(content[:size].data) != split.xxh3:
             raise changed(split.name)
     assert isinstance(content, np.ndarray)
     content[size:] = 0
     content[size] = ord("\n")
-    return Chunk(content, size, split.name, split.short, split.line, split.start, split.header)
+    return parsers.Chunk(content, size, split.name, split.short, split.line, split.start, split.header)
 
 
 def check_bad_rows(split: Split, bad: list[BadRow], options: TextOptions, before: int) -> int:
@@ -351,11 +347,11 @@ def fields_to_name(split: Split, row: BadRow, options: TextOptions) -> str:
     if split.format != "jsonl" or row.code != "missing-field" or kind not in used:
         return ""
     lines = _text_near(split.name, row.offset).splitlines(keepends=True)
-    names = tuple(dict.fromkeys(name for line in lines for name in object_keys(line)))
+    names = tuple(dict.fromkeys(name for line in lines for name in parsers.object_keys(line)))
     kinds = {kind} if options.fields else {"text", kind}  # a text is always needed
     absent = [name for name in used if name in kinds and used[name] not in names]
     return (
-        f"; the fields are {parsing.shown(names)}: set {parsing.field_flags(absent)}"
+        f"; the fields are {parsers.shown(names)}: set {parsers.field_flags(absent)}"
         if names and kind in absent
         else ""
     )
@@ -366,8 +362,8 @@ def _text_near(path: str, start: int) -> bytes:
     compression = compression_by_name(path)
     try:
         if compression is None:
-            return some_bytes(path, start, SAMPLE)
-        return first_bytes(path, compression, SAMPLE, start=start)[:SAMPLE]
+            return some_bytes(path, start, formats.SAMPLE)
+        return formats.first_bytes(path, compression, formats.SAMPLE, start=start)[: formats.SAMPLE]
     except OSError as error:
         raise storage_error(error, location(path)) from error
 
@@ -385,14 +381,14 @@ GZIP_LEVEL, ZSTD_LEVEL = 6, 3
 
 def unwritable_reason(form: str) -> str | None:
     """Why selected documents of a format cannot be written in it; None if they can."""
-    return "each document is a file of its own" if form in FOLDERS else None
+    return "each document is a file of its own" if form in formats.FOLDERS else None
 
 
 def file_suffix(file: Source | Split) -> str:
     """The suffix of files of selected rows: of the format, and of the compression of the input."""
-    compressed = file.format not in TABLES and compression_by_name(file.path) is not None
-    form = "parquet" if file.format in TABLES else file.format  # rows of tables are written as Parquet
-    return FORMATS[form].suffixes[0] + (splitext(file.path)[1].lower() if compressed else "")
+    compressed = file.format not in formats.TABLES and compression_by_name(file.path) is not None
+    form = "parquet" if file.format in formats.TABLES else file.format  # rows of tables are written as Parquet
+    return formats.FORMATS[form].suffixes[0] + (splitext(file.path)[1].lower() if compressed else "")
 
 
 def write_rows(
@@ -421,7 +417,7 @@ def write_rows(
     StorageError
         For a file that cannot be read or written.
     """
-    if split.format in TABLES:
+    if split.format in formats.TABLES:
         _write_table(split, rows, path)
         return
     data = _header(split, options)
@@ -435,18 +431,18 @@ def write_rows(
     commit_bytes(path, data)
 
 
-def _selected_bytes(split: Split, chunk: Chunk, rows: NDArray[np.int64], options: TextOptions) -> bytes:
+def _selected_bytes(split: Split, chunk: parsers.Chunk, rows: NDArray[np.int64], options: TextOptions) -> bytes:
     """The lines or records, each with LF at its end. Overwrites the ends in `chunk`."""
     data = chunk.data
-    delimiter = DELIMITERS.get(split.format)
-    lines = chunk.lines(options) if delimiter is None else line_starts(data, chunk.size)
+    delimiter = formats.DELIMITERS.get(split.format)
+    lines = chunk.lines(options) if delimiter is None else parsers.line_starts(data, chunk.size)
     starts = lines[rows - split.line]
-    if split.start == 0 and data[: len(parsing.BOM)].tobytes() == parsing.BOM:
-        starts = np.maximum(starts, len(parsing.BOM))
+    if split.start == 0 and data[: len(parsers.BOM)].tobytes() == parsers.BOM:
+        starts = np.maximum(starts, len(parsers.BOM))
     if delimiter is None:
         stops = lines[rows - split.line + 1]
     else:
-        rule = chunk.size, ord(delimiter), quote(delimiter), True
+        rule = chunk.size, ord(delimiter), parsers.quote(delimiter), True
         ends = (scan_records(data[: chunk.size], at, RECORD_START, at, at, at, *rule)[0] for at in starts.tolist())
         stops = np.fromiter(ends, np.int64, rows.size)
     for end in (NEWLINE, RETURN):
@@ -462,7 +458,7 @@ def _selected_bytes(split: Split, chunk: Chunk, rows: NDArray[np.int64], options
 
 def _header(split: Split, options: TextOptions) -> bytes:
     """The first record of CSV and TSV with a header."""
-    delimiter = DELIMITERS.get(split.format)
+    delimiter = formats.DELIMITERS.get(split.format)
     if delimiter is None or not options.header:
         return b""
     if split.format == "tsv":

@@ -20,7 +20,7 @@ from sparseoco.storage.inputs import Pin, changed, check_version, open_input
 from sparseoco.storage.locations import location, storage_error
 from sparseoco.text.documents import BadRow, Documents, ParsedRow
 from sparseoco.text.options import NumberField, TextOptions
-from sparseoco.text.parsing import MalformedRowError, RecordParser, check_columns, fields_by_use
+from sparseoco.text.parsers import MalformedRowError, RecordParser, check_columns, fields_by_use
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Parquet and Arrow files, local or remote: their schema, the sizes of their row groups, and ranges of their rows.

@@ -15,15 +15,13 @@ from typing_extensions import TypedDict
 
 from sparseoco import __version__
 from sparseoco.core.errors import DamagedError, InputError, StorageError
-from sparseoco.core.sparse_rows import increasing_fault, index_fault
 from sparseoco.kernels.order import weighted_sums
 from sparseoco.storage import commit
-from sparseoco.storage.commit import Count, Moderate, Sha256, with_other_keys
+from sparseoco.storage.commit import Count, FolderKind, Moderate, Sha256, with_other_keys
 from sparseoco.storage.locations import Location, is_inside, location
-from sparseoco.storage.locks import FolderKind
 from sparseoco.storage.tables import Row, read_parquet_file, write_parquet, write_result_table
 from sparseoco.store.manifest import FeatureTable, FieldEntry
-from sparseoco.store.shards import Store, n_outputs
+from sparseoco.store.shards import Store, increasing_fault, index_fault, n_outputs
 from sparseoco.store.terms import FeatureSubset, TermWeights, read_feature_subset, term_weights, text_fields
 from sparseoco.store.weighting import Weighting
 from sparseoco.text.encoding import HashIndex

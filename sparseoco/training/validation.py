@@ -7,13 +7,12 @@ import numpy as np
 import scipy  # loads scipy.sparse when it is used
 
 from sparseoco.core.errors import InputError
-from sparseoco.core.sparse_rows import csr_fault, index_fault
 from sparseoco.kernels.columns import Rows, with_intercept
 from sparseoco.learners import find_algorithm
 from sparseoco.learners.contract import Algorithm, DenseRule
 from sparseoco.learners.losses import Loss, find_loss
 from sparseoco.learners.penalties import Penalty, find_penalty
-from sparseoco.store.shards import Store
+from sparseoco.store.shards import Store, csr_fault, index_fault
 from sparseoco.training.options import SearchOptions
 from sparseoco.training.stream import CHUNK_ROWS
 

@@ -28,8 +28,7 @@ from distributed import Client
 
 from sparseoco.core.errors import SparseocoError, StorageError
 from sparseoco.core.signals import MESSAGE
-from sparseoco.execution.clusters import ClusterOptions, connect
-from sparseoco.execution.pool import TaskPool
+from sparseoco.execution.clusters import ClusterOptions, TaskPool, connect
 from sparseoco.pipeline import steps
 from sparseoco.pipeline.run_file import load_run_file
 from sparseoco.store.shards import Store

@@ -27,7 +27,7 @@ from sparseoco.pipeline.nightly.run import NightlyResult
 from sparseoco.pipeline.run_file import RunFile
 from sparseoco.storage.commit import read_json
 from sparseoco.store.shards import Store, read_shards
-from sparseoco.text import streams
+from sparseoco.text import formats
 from tests.support.commands import call
 from tests.support.every_format import FORMATS, LABELS, documents, write_formats, write_labelled
 
@@ -405,7 +405,7 @@ class Commands:
         patch.setattr(steps, "connect", connected)
         patch.setattr("sparseoco.pipeline.nightly.run_nightly", nightly)
         patch.setattr("sparseoco.pipeline.nightly.roll_back", nightly)
-        patch.setattr(streams, "FREE_BYTES", 1 << 10)
+        patch.setattr(formats, "FREE_BYTES", 1 << 10)
         patch.setattr("sparseoco.search.selection.MIN_RUNG_ROWS", 3)
 
     def call(self, line: str, stdin: bytes = b"") -> tuple[int, str]:

@@ -20,9 +20,9 @@ import sparseoco.pipeline.steps  # and, with it, every module that has errors of
 from sparseoco.core.errors import DamagedError, FolderInUseError, InputError, SparseocoError
 from sparseoco.core.formatting import did_you_mean, printable, tsv_field, tsv_list
 from sparseoco.core.logs import log_event, log_to, logged_step
-from sparseoco.execution.pool import TaskError
+from sparseoco.execution.clusters import TaskError
 from sparseoco.pipeline.run_file import load_run_file
-from sparseoco.storage.remote import RemoteError
+from sparseoco.storage.locations import RemoteError
 from tests.support.commands import Cli
 from tests.support.texts import WORDS, write_run_file
 

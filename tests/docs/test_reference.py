@@ -17,11 +17,10 @@ from rich.console import Console
 
 from sparseoco.cli import console
 from sparseoco.cli.console import LIMITS
-from sparseoco.core.error_codes import error_entries
-from sparseoco.core.errors import FolderInUseError, InputError
+from sparseoco.core.errors import FolderInUseError, InputError, error_entries
 from sparseoco.core.option_models import _CODES, validate
+from sparseoco.execution.clusters import TaskError
 from sparseoco.execution.options import ClusterOptions
-from sparseoco.execution.pool import TaskError
 from sparseoco.learners import ALGORITHMS
 from sparseoco.pipeline.run_file import RunFile, parse_run_file, run_file_schema
 from sparseoco.storage.inputs import CHANGED

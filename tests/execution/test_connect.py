@@ -25,9 +25,16 @@ from distributed.comm import connect as open_connection
 from distributed.core import Status
 
 from sparseoco.core.errors import SparseocoError, StorageError
-from sparseoco.execution import pool as module
-from sparseoco.execution.clusters import ClusterOptions, connect, restart_workers, scheduler_workers, worker_shape
-from sparseoco.execution.pool import TaskPool, remove_damaged
+from sparseoco.execution import clusters as module
+from sparseoco.execution.clusters import (
+    ClusterOptions,
+    TaskPool,
+    connect,
+    remove_damaged,
+    restart_workers,
+    scheduler_workers,
+    worker_shape,
+)
 from sparseoco.storage.commit import commit_json
 from sparseoco.storage.tables import write_array, write_checkpoint, write_parquet
 from sparseoco.store.entries import write_data_file

@@ -12,9 +12,18 @@ from distributed import Client, Future, KilledWorker, Nanny
 
 from sparseoco.cli.options import cluster_options
 from sparseoco.core.errors import SparseocoError, StorageError
-from sparseoco.execution import pool as module
-from sparseoco.execution.clusters import ClusterOptions, connect, placements, worker_shape
-from sparseoco.execution.pool import TRIES, SubmittedTask, TaskError, TaskPool, failure_reason
+from sparseoco.execution import clusters as module
+from sparseoco.execution.clusters import (
+    TRIES,
+    ClusterOptions,
+    SubmittedTask,
+    TaskError,
+    TaskPool,
+    connect,
+    failure_reason,
+    placements,
+    worker_shape,
+)
 from sparseoco.pipeline.run_file import load_cluster_file, load_run_file
 from sparseoco.search import runner as search_tasks
 from sparseoco.search.packing import Job

@@ -10,8 +10,7 @@ import pytest
 from distributed import Client
 
 from sparseoco.core.errors import SparseocoError
-from sparseoco.execution.clusters import ClusterOptions, WorkerShape, connect
-from sparseoco.execution.pool import TaskError
+from sparseoco.execution.clusters import ClusterOptions, TaskError, WorkerShape, connect
 from sparseoco.kernels.order import fold_rows
 from sparseoco.offline.cluster import epochs as module
 from sparseoco.offline.cluster.passes import read_rows

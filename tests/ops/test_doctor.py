@@ -15,7 +15,7 @@ from sparseoco.pipeline.nightly.records import TABLES, add_increment
 from sparseoco.pipeline.run_file import load_run_file, name_keys
 from sparseoco.pipeline.steps import run_ingest
 from sparseoco.search import packing
-from sparseoco.storage.locks import exclusive_lock
+from sparseoco.storage.commit import exclusive_lock
 from sparseoco.store.shards import Store
 from sparseoco.text import readers as preview
 from sparseoco.training.block import Block, search_settings

@@ -19,9 +19,8 @@ from sparseoco.pipeline.steps import search, train_best
 from sparseoco.scoring.options import ScoreOptions
 from sparseoco.scoring.parts import model_entries
 from sparseoco.scoring.score import score
-from sparseoco.storage.commit import commit_json, read_json
+from sparseoco.storage.commit import commit_json, exclusive_lock, read_json
 from sparseoco.storage.locations import files_below
-from sparseoco.storage.locks import exclusive_lock
 from sparseoco.storage.temporary import boot
 from sparseoco.store.manifest import commit_manifest, read_manifest
 from sparseoco.training.models import Model

@@ -136,7 +136,7 @@ def test_every_error_names_its_key(tmp_path: Path, old: str, new: str, code: str
 
 
 def test_an_error_without_message_is_reported_by_its_type(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sparseoco.storage.remote.RemotePath.read_bytes", Mock(side_effect=TimeoutError()))
+    monkeypatch.setattr("sparseoco.storage.locations.RemotePath.read_bytes", Mock(side_effect=TimeoutError()))
     with raises_code("unreadable-file", "run.toml", "TimeoutError"):
         load_run_file("memory://there/run.toml")
 

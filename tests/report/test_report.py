@@ -23,9 +23,8 @@ from sparseoco.report.charts import styles
 from sparseoco.report.figures import growth_figure, regret_lines, share_column, sparsity_figure, strongest
 from sparseoco.report.page import at_threshold, summary_markdown, write_report
 from sparseoco.report.results import _labels, best_of_each, leaderboard_rows, pareto_front, read_results
-from sparseoco.storage.commit import commit_json, read_json
+from sparseoco.storage.commit import commit_json, exclusive_lock, read_json
 from sparseoco.storage.locations import location
-from sparseoco.storage.locks import exclusive_lock
 from sparseoco.storage.tables import write_parquet, write_result_table
 from sparseoco.store.manifest import ClassEntry
 from sparseoco.store.shards import Store

@@ -28,17 +28,15 @@ from sparseoco.pipeline import steps as run_steps
 from sparseoco.pipeline.run_file import load_run_file
 from sparseoco.scoring.options import ScoreOptions
 from sparseoco.storage import inputs as stored
-from sparseoco.storage import remote as clients
-from sparseoco.storage.commit import as_local_file, commit_bytes, commit_json, read_json, remove_file
-from sparseoco.storage.locations import Location, location, resolve_against
-from sparseoco.storage.locks import exclusive_lock
-from sparseoco.storage.remote import RemoteError, RemotePath, map_concurrently
+from sparseoco.storage import locations as clients
+from sparseoco.storage.commit import as_local_file, commit_bytes, commit_json, exclusive_lock, read_json, remove_file
+from sparseoco.storage.locations import Location, RemoteError, RemotePath, location, map_concurrently, resolve_against
 from sparseoco.store.manifest import commit_manifest, latest_manifest, read_manifest, read_manifests
 from sparseoco.store.shards import Store
+from sparseoco.text.formats import Stream
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
 from sparseoco.text.sources import find_sources, list_files
-from sparseoco.text.streams import Stream
 from tests.search.by_hand import cluster_by_hand
 from tests.storage.conftest import SECRET
 from tests.support.commands import Cli

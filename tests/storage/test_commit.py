@@ -15,9 +15,8 @@ import pytest
 
 from sparseoco.core.errors import DamagedError, StorageError
 from sparseoco.storage import commit, tables
-from sparseoco.storage.locations import Location
-from sparseoco.storage.locks import exclusive_lock
-from sparseoco.storage.remote import RemotePath
+from sparseoco.storage.commit import exclusive_lock
+from sparseoco.storage.locations import Location, RemotePath
 from sparseoco.text.array_files import BlockReader, load_arrays, save_arrays, write_blocks
 from tests.support.damage import checksummed
 from tests.support.errors import raises_code

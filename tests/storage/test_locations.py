@@ -20,11 +20,18 @@ import pytest
 
 from sparseoco.core.errors import FolderInUseError, SparseocoError, StorageError
 from sparseoco.storage import commit as leases
-from sparseoco.storage import locations, locks, temporary
-from sparseoco.storage.commit import Lease, commit_bytes, commit_json, committed, remove_folder
-from sparseoco.storage.locations import Location, location, resolve_against
-from sparseoco.storage.locks import FolderKind, check_folder, exclusive_lock
-from sparseoco.storage.remote import RemotePath
+from sparseoco.storage import locations, temporary
+from sparseoco.storage.commit import (
+    FolderKind,
+    Lease,
+    check_folder,
+    commit_bytes,
+    commit_json,
+    committed,
+    exclusive_lock,
+    remove_folder,
+)
+from sparseoco.storage.locations import Location, RemotePath, location, resolve_against
 from sparseoco.storage.tables import write_parquet
 from sparseoco.storage.temporary import boot, temporary_folder
 from tests.support.damage import checksummed
@@ -346,7 +353,7 @@ def test_missing_files(tmp_path: Path) -> None:
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(locks, "POLL_SECONDS", 0.02)
+    monkeypatch.setattr(leases, "POLL_SECONDS", 0.02)
     monkeypatch.setattr(leases, "LEASE_POLL_SECONDS", 0.02)
     monkeypatch.setattr(leases, "HEARTBEAT_SECONDS", 0.05)
 

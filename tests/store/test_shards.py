@@ -22,12 +22,11 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_matrix
 
 from sparseoco.core.errors import SparseocoError, StorageError
-from sparseoco.execution.clusters import ClusterOptions, connect
-from sparseoco.execution.pool import TaskPool
+from sparseoco.execution.clusters import ClusterOptions, TaskPool, connect
 from sparseoco.storage.locations import Location
 from sparseoco.store import transpose as transposing
 from sparseoco.store.corpus import Corpus, weighted_corpus
-from sparseoco.store.entries import ShardEntry, ShardTable, SourceEntry, SourceTable, add_entries, read_shard_table
+from sparseoco.store.entries import ShardEntry, ShardTable, SourceEntry, SourceTable, add_entries
 from sparseoco.store.manifest import (
     FeatureTable,
     LabelTable,
@@ -434,15 +433,17 @@ def test_any_ingests_give_the_same_tables_and_digest(
         added = add_entries(folder, manifest, map(shard, range(first, stop)), map(source, range(first, stop)))
         manifest = manifest.model_copy(update={**added, "version": version})
         commit_manifest(folder, manifest)
-        assert list(read_shard_table(folder, manifest.increment)) == [shard(number) for number in range(first, stop)]
+        assert list(ShardTable.of_version(folder, manifest.increment)) == [
+            shard(number) for number in range(first, stop)
+        ]
     whole = empty.model_copy(update=add_entries(folder, None, map(shard, range(stop)), map(source, range(stop))))
     if sizes:
         assert latest_manifest(folder) == manifest
     assert manifest.digest == whole.digest
     for name in ("n_shards", "rows", "nonzeros", "bytes", "n_sources"):
         assert getattr(manifest, name) == getattr(whole, name)
-    shards, sources = read_shard_table(folder, manifest), SourceTable.read(folder, manifest.source_listing)
-    assert (shards, sources) == (read_shard_table(folder, whole), SourceTable.read(folder, whole.source_listing))
+    shards, sources = ShardTable.of_version(folder, manifest), SourceTable.read(folder, manifest.source_listing)
+    assert (shards, sources) == (ShardTable.of_version(folder, whole), SourceTable.read(folder, whole.source_listing))
     assert list(shards) == [shard(number) for number in range(stop)]
     assert list(sources) == [source(number) for number in range(stop)]
 
@@ -495,7 +496,7 @@ def test_a_listing_that_cannot_be_true(tmp_path: Path, empty: Manifest, column: 
     )
     manifest = empty.model_copy(update=add_entries(tmp_path, None, ShardTable(wrong)))
     with raises_code("corrupt-file", manifest.shard_listing.file, kind=StorageError):
-        read_shard_table(tmp_path, manifest)
+        ShardTable.of_version(tmp_path, manifest)
 
 
 # ----------------------------------------------------------------------------------------------------------------------

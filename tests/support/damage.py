@@ -18,7 +18,7 @@ import pytest
 
 from sparseoco.core.errors import SparseocoError
 from sparseoco.storage import commit
-from sparseoco.storage.remote import RemotePath, Version
+from sparseoco.storage.locations import RemotePath, Version
 from tests.support.errors import raises_code
 
 KINDS = ("flipped", "cut", "empty", "missing")

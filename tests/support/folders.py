@@ -3,8 +3,7 @@
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from sparseoco.storage.locations import Location
-from sparseoco.storage.remote import RemotePath
+from sparseoco.storage.locations import Location, RemotePath
 
 TIMED = frozenset({
     "timings.parquet", "history-timings.parquet", "report.html", "nightly.html", "leaderboard.parquet",

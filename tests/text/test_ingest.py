@@ -18,7 +18,7 @@ from sparseoco.storage.commit import commit_bytes
 from sparseoco.storage.locations import location, resolve_against
 from sparseoco.store.manifest import Manifest
 from sparseoco.store.shards import Store
-from sparseoco.text import tasks
+from sparseoco.text import passes
 from sparseoco.text.encoding import HashIndex
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
@@ -424,7 +424,7 @@ def test_formats_agree(
     """Digested in parts of any size, and with any number of splits a task."""
     if place == "parts":
         monkeypatch.setattr(stored, "PART_BYTES", 1234)
-        monkeypatch.setattr(tasks, "TASKS", 1)
+        monkeypatch.setattr(passes, "TASKS", 1)
     options = write(tmp_path, name, 1000 if place == "memory" else 7)
     source = str(tmp_path / name)
     if place == "memory":

@@ -17,11 +17,11 @@ from sparseoco.pipeline.run_file import load_run_file
 from sparseoco.store.manifest import Manifest
 from sparseoco.store.shards import Store
 from sparseoco.text.documents import CountedDocuments
+from sparseoco.text.formats import codec_name, detect, to_utf8
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import SHARD_BYTES, TextOptions, shard_size
 from sparseoco.text.readers import ReadOutcome, read_documents
 from sparseoco.text.sources import Source, find_sources, with_unique_names
-from sparseoco.text.streams import codec_name, detect, to_utf8
 from sparseoco.training.models import Model
 from tests.support.commands import Cli
 from tests.support.errors import raises_code

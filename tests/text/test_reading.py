@@ -33,13 +33,12 @@ from sparseoco.storage import inputs as stored
 from sparseoco.storage.commit import commit_bytes, digest_value
 from sparseoco.storage.locations import location
 from sparseoco.store.shards import Store
-from sparseoco.text import splits, streams
+from sparseoco.text import formats, splits
 from sparseoco.text.documents import Documents
 from sparseoco.text.formats import DELIMITERS
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
-from sparseoco.text.parsers import read_jsonl
-from sparseoco.text.parsing import SLACK, Chunk
+from sparseoco.text.parsers import SLACK, Chunk, read_jsonl
 from sparseoco.text.passes import Cut, SplitReader, cut_in_order, plan_source
 from sparseoco.text.readers import read_documents
 from sparseoco.text.sources import Source, find_sources
@@ -87,7 +86,7 @@ def no_reading(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         raise AssertionError("an input was read")
 
     with monkeypatch.context() as patch:
-        for name in ("storage.inputs.read_blocks", "storage.inputs.small_contents", "text.streams.read_blocks"):
+        for name in ("storage.inputs.read_blocks", "storage.inputs.small_contents", "text.formats.read_blocks"):
             patch.setattr(f"sparseoco.{name}", refuse)
         patch.setattr(TableFile, "__init__", refuse)
         yield
@@ -173,7 +172,7 @@ def test_what_is_read_twice_is_the_same(tmp_path: Path, monkeypatch: pytest.Monk
 
     with monkeypatch.context() as patch, raises_code("input-changed", source):
         if time == "plan":
-            patch.setattr(streams, "read_blocks", read_blocks)
+            patch.setattr(formats, "read_blocks", read_blocks)
         else:
             patch.setattr(splits, "read_range", read_range)
         run([source], tmp_path / "out")

@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
 from sparseoco.core.logs import RowsCallback
-from sparseoco.execution.clusters import placements, worker_shape
-from sparseoco.execution.pool import TaskPool, remove_damaged
+from sparseoco.execution.clusters import TaskPool, placements, remove_damaged, worker_shape
 from sparseoco.kernels.columns import EVALUATE, RowBatch, add_nonzeros, by_row
 from sparseoco.kernels.epoch import EpochColumns
 from sparseoco.kernels.full_pass import MARGINS, loss_kernels

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from sparseoco import __version__
 from sparseoco.core.errors import DamagedError, InputError, StorageError
-from sparseoco.execution.clusters import placements, worker_shape
-from sparseoco.execution.pool import Call, TaskPool
+from sparseoco.execution.clusters import Call, TaskPool, placements, worker_shape
 from sparseoco.kernels.columns import RowBatch
 from sparseoco.kernels.full_pass import ACCUMULATE, loss_kernels
 from sparseoco.learners.losses import Loss, find_loss
@@ -25,9 +24,9 @@ from sparseoco.offline.optimum import ColumnProgress, Newton, OptimumProblem, Re
 from sparseoco.offline.options import OptimumOptions
 from sparseoco.offline.passes import WHOLE, Floats, PassRequest, PassResult, RowSource, Span, SpanRows, row_weights
 from sparseoco.offline.quasi_newton import QuasiNewton
+from sparseoco.storage import commit
 from sparseoco.storage.commit import commit_json, digest_value, make_folder, read_json, remove_file, remove_folder
 from sparseoco.storage.locations import Location, location
-from sparseoco.storage.locks import FolderKind
 from sparseoco.storage.tables import (
     Row,
     is_complete,
@@ -471,7 +470,7 @@ OPTIMUM = pa.schema(
 )
 
 
-OPTIMUM_FOLDER = FolderKind("an optimum", ("optimum.json",), ("optimum.parquet", "alpha-*"))
+OPTIMUM_FOLDER = commit.FolderKind("an optimum", ("optimum.json",), ("optimum.parquet", "alpha-*"))
 
 
 def run_optimum(session: Session, out: Location, options: OptimumOptions) -> None:

@@ -17,7 +17,7 @@ import scipy  # loads scipy.sparse when it is used
 from distributed import Client
 
 from sparseoco.core.errors import InputError
-from sparseoco.execution.pool import Call, TaskPool, failure_reason, remove_damaged
+from sparseoco.execution.clusters import Call, TaskPool, failure_reason, remove_damaged
 from sparseoco.kernels.columns import RowBatch
 from sparseoco.kernels.full_pass import loss_kernels
 from sparseoco.learners import takes_intercept

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from typing_extensions import TypedDict
 
 from sparseoco.core.errors import DamagedError, InputError, SparseocoError
-from sparseoco.execution.pool import TaskPool
+from sparseoco.execution.clusters import TaskPool
 from sparseoco.kernels.columns import RowBatch
 from sparseoco.learners.losses import find_loss
 from sparseoco.search.run import describe_block, model_is_complete

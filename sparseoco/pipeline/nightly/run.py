@@ -18,9 +18,8 @@ from sparseoco.pipeline.run_file import RunFile, name_keys
 from sparseoco.pipeline.steps import RUN_FOLDER
 from sparseoco.search.increments import IncrementChain
 from sparseoco.search.worker import StateLostError
-from sparseoco.storage.commit import digest_value
+from sparseoco.storage.commit import digest_value, exclusive_lock
 from sparseoco.storage.locations import Location, is_inside, local_work_folder, location
-from sparseoco.storage.locks import exclusive_lock
 from sparseoco.storage.tables import Row
 from sparseoco.store.manifest import STORE_FOLDER, Manifest, read_manifest
 from sparseoco.store.shards import Store

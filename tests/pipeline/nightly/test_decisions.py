@@ -14,8 +14,7 @@ from sparseoco.pipeline.nightly import nightly_markdown, records, roll_back, run
 from sparseoco.pipeline.nightly.evaluation import Comparison
 from sparseoco.pipeline.run_file import RunFile
 from sparseoco.storage import commit
-from sparseoco.storage.commit import read_json
-from sparseoco.storage.locks import exclusive_lock
+from sparseoco.storage.commit import exclusive_lock, read_json
 from sparseoco.training.models import Model
 from tests.support.commands import Cli
 from tests.support.damage import failing_commit, stopped_at

@@ -23,8 +23,7 @@ from sparseoco.pipeline.nightly import run as nightly_run
 from sparseoco.pipeline.nightly.records import LISTED
 from sparseoco.pipeline.run_file import RunFile
 from sparseoco.search import worker
-from sparseoco.storage.commit import commit_json, read_json
-from sparseoco.storage.locks import exclusive_lock
+from sparseoco.storage.commit import commit_json, exclusive_lock, read_json
 from sparseoco.storage.tables import write_parquet
 from sparseoco.store.manifest import latest_manifest
 from sparseoco.text.ingest import ingest
