@@ -104,7 +104,7 @@ def printable(text: str) -> str:
     >>> printable("a\tb\n"), printable("\x1b[31m \udcff"), printable("C:\\new")
     ('a\\tb\\n', '\\u001b[31m \\udcff', 'C:\\new')
     """
-    return _UNPRINTABLE.sub(_escape, text)
+    return _UNPRINTABLE.sub(lambda found: _SHORT.get(found[0], f"\\u{ord(found[0]):04x}"), text)
 
 
 def tsv_field(text: str) -> str:
@@ -123,10 +123,6 @@ def tsv_list(names: list[str]) -> str:
     'a\\u002cb,c'
     """
     return ",".join(tsv_field(name).replace(",", r"\u002c") for name in names)
-
-
-def _escape(match: re.Match[str]) -> str:
-    return _SHORT.get(match[0], f"\\u{ord(match[0]):04x}")
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -83,12 +83,13 @@ def log_to(target: str | None) -> Iterator[None]:
     A target that is logged to already gets each record once. Raises `InputError` for a file that cannot be written.
     """
     logger = logging.getLogger("sparseoco")
-    if target is None or _handler_name(target) in {handler.get_name() for handler in logger.handlers}:
+    name = target if target in (None, "-") else str(Path(target).resolve())  # one for all spellings of a path
+    if target is None or name in {handler.get_name() for handler in logger.handlers}:
         yield
         return
     before = logger.level, logger.propagate
     handler = _handler(target)
-    handler.set_name(_handler_name(target))
+    handler.set_name(name)
     handler.setFormatter(_JsonLine())
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
@@ -123,11 +124,6 @@ def _step_events(name: str, run: str) -> Iterator[None]:
         log_event("steps", "step finished", seconds=round(time.monotonic() - started, 3))
     finally:
         _context.reset(token)
-
-
-def _handler_name(target: str) -> str:
-    """One name for all spellings of a path."""
-    return target if target == "-" else str(Path(target).resolve())
 
 
 def is_log(path: Any) -> bool:

@@ -68,15 +68,13 @@ def matching(pattern: str, form: str) -> AfterValidator:
     return AfterValidator(check)
 
 
-def validate(model: type[T], values: Any, source: str = "", *, under: tuple[str, ...] = (), folder: object = None) -> T:
+def validate(model: type[T], values: Any, source: str = "", *, folder: object = None) -> T:
     """The model of these values.
 
     Parameters
     ----------
     source : str
         Name of the source of the values, such as a file, for error messages.
-    under : tuple of str
-        Keys that lead to the values in that source.
     folder : path, optional
         What paths of files that validators read are relative to, by default the working directory; their `context`.
 
@@ -89,7 +87,11 @@ def validate(model: type[T], values: Any, source: str = "", *, under: tuple[str,
     try:
         return model.model_validate(values, context=folder)
     except ValidationError as error:
-        raise InputError(f"{source}: " * bool(source) + _describe(error, model, under), code=_code(error)) from None
+        first = error.errors()[0]
+        cause = getattr(first.get("ctx", {}).get("error"), "__cause__", None)
+        code = cause.code if isinstance(cause, SparseocoError) else "invalid-option"
+        code = _CODES.get(first["type"], code)
+        raise InputError(f"{source}: " * bool(source) + _describe(error, model), code=code) from None
 
 
 def _describe_problem(problem: Mapping[str, Any], known: Sequence[str] = ()) -> str:
@@ -142,24 +144,16 @@ def _models(annotation: Any) -> Iterator[type[BaseModel]]:
         yield from _models(inner)
 
 
-def _describe(error: ValidationError, model: type[BaseModel], under: tuple[str, ...]) -> str:
+def _describe(error: ValidationError, model: type[BaseModel]) -> str:
     """The first problems as sentences, each with its key; values are not repeated."""
     sentences = []
     for problem in error.errors()[:5]:
         parts = [str(part) for part in problem["loc"]]
         own = [part for part in parts if not part.startswith(("dict[", "list[", "function-", "Range", "Relative"))]
-        key = ".".join((*under, *own))
+        key = ".".join(own)
         known = _known_keys(model, problem["loc"][:-1])
         sentence = f"{key}: " * bool(key) + _describe_problem(problem, known).removesuffix(".")
         if sentence not in sentences:
             sentences.append(sentence)
     text = "; ".join(sentences)
     return text if text.endswith("?") else f"{text}."
-
-
-def _code(error: ValidationError) -> str:
-    first = error.errors()[0]
-    if first["type"] in _CODES:
-        return _CODES[first["type"]]
-    cause = getattr(first.get("ctx", {}).get("error"), "__cause__", None)
-    return cause.code if isinstance(cause, SparseocoError) else "invalid-option"

@@ -37,9 +37,9 @@ def install_handlers() -> None:
     """
     for number in SIGNALS:
         signal.signal(number, lambda number, frame: _kill(number))
+        atexit.register(signal.signal, number, signal.SIG_IGN)  # registered first, called last
     sys.unraisablehook = _raise_again
     sys.excepthook = _raise_printed_again
-    atexit.register(_ignore_signals)  # registered first, called last
     kill_after()
 
 
@@ -126,19 +126,10 @@ def _kill_after(reader: int, seconds: float, last: Callable[[], None] | None) ->
 
 def _kill(number: int) -> NoReturn:
     print_stopped()
-    _kill_children()
-    os._exit(128 + number)
-
-
-def _ignore_signals() -> None:
-    for number in SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
-
-
-def _kill_children() -> None:
     with suppress(ImportError):  # stopped during its import: there are no children yet
         import psutil
 
         for child in psutil.Process().children(recursive=True):
             with suppress(psutil.Error):
                 child.kill()
+    os._exit(128 + number)

@@ -202,7 +202,13 @@ class Fetched(NamedTuple):
 
 def list_cards() -> list[Card]:
     """All cards, by name."""
-    return [_read_card(path) for path in card_files()]
+    cards = []
+    for path in card_files():
+        try:
+            cards.append(Card.model_validate(tomllib.loads(path.read_text(encoding="utf-8"))))
+        except (OSError, tomllib.TOMLDecodeError, ValidationError) as error:
+            raise StorageError(f"{path} is not a card: {error}.", code="invalid-card") from error
+    return cards
 
 
 def card(name: str) -> Card:
@@ -248,7 +254,12 @@ def fetch(name: str, out: Path, *, local: Path | None = None, progress: Progress
                     content = downloads / file.name
                     _download(described, file, content, progress)
                 else:
-                    content = _local_copy(described, file, local)
+                    content = local / file.name if local.is_dir() else local
+                    if not content.is_file():
+                        raise InputError(
+                            f"{content} does not exist: {described.name} needs a copy of {file.url}.",
+                            code="missing-file",
+                        )
                 _verify(file, content)
                 if file.packing == "none":
                     shutil.copyfile(content, folder / file.name)
@@ -257,13 +268,6 @@ def fetch(name: str, out: Path, *, local: Path | None = None, progress: Progress
             commit_json(folder / MARKER, {"card": described.model_dump(mode="json"), "digest": described.digest})
     options = dict(described.ingest)
     return Fetched(out, [out / item for item in options.pop("inputs")], options)
-
-
-def _read_card(path: Path) -> Card:
-    try:
-        return Card.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
-    except (OSError, tomllib.TOMLDecodeError, ValidationError) as error:
-        raise StorageError(f"{path} is not a card: {error}.", code="invalid-card") from error
 
 
 def _is_fetched(described: Card, out: Path) -> bool:
@@ -292,13 +296,6 @@ def _new_folder(out: Path) -> Iterator[tuple[Path, Path]]:
         raise storage_error(error, out) from error
 
 
-def _local_copy(described: Card, file: CardFile, local: Path) -> Path:
-    path = local / file.name if local.is_dir() else local
-    if not path.is_file():
-        raise InputError(f"{path} does not exist: {described.name} needs a copy of {file.url}.", code="missing-file")
-    return path
-
-
 def _download(described: Card, file: CardFile, target: Path, progress: ProgressCallback | None) -> None:
     limit, done = MAX_BYTES if file.size is None else file.size, 0
     try:
@@ -318,19 +315,16 @@ def _download(described: Card, file: CardFile, target: Path, progress: ProgressC
                     progress(f"fetch {file.name}", done, file.size or total)
             if done < total:  # a connection that ends early is the end of the content to `read`
                 raise ConnectionError(f"the connection ended after {done:,} of {total:,} bytes")
-    except HTTPError as error:
-        error.close()  # it is the open response of the server
-        raise _not_downloaded(described, file, f"the server answered {error.code}") from error
     except (HTTPException, URLError, TimeoutError, ConnectionError) as error:
-        raise _not_downloaded(described, file, str(getattr(error, "reason", error))) from error
-
-
-def _not_downloaded(described: Card, file: CardFile, reason: str) -> InputError:
-    return InputError(
-        f"{described.name} could not be downloaded from {file.url} ({reason}). Without a network, copy {file.name} "
-        "here another way and name the local copy (--from FILE).",
-        code="download-failed",
-    )
+        reason = str(getattr(error, "reason", error))
+        if isinstance(error, HTTPError):
+            error.close()  # it is the open response of the server
+            reason = f"the server answered {error.code}"
+        raise InputError(
+            f"{described.name} could not be downloaded from {file.url} ({reason}). Without a network, copy {file.name} "
+            "here another way and name the local copy (--from FILE).",
+            code="download-failed",
+        ) from error
 
 
 def _verify(file: CardFile, content: Path) -> None:

@@ -112,7 +112,13 @@ def generate(corpus: SyntheticCorpus, out: Location, *, progress: ProgressCallba
             path.unlink(missing_ok=True)
         done = 0
         for file, path in enumerate(paths):
-            done += write_file(corpus, planted, file, path)
+            size = -(-corpus.bytes // corpus.files)
+            if not path.exists():
+                lines, limit, size = documents(corpus, planted, file), size, 0
+                with committed(path) as temporary, temporary.open("wb") as sink:
+                    while size < limit:
+                        size += sink.write(next(lines))
+            done += size
             if progress is not None:
                 progress("generate", min(done, corpus.bytes), corpus.bytes)
     return paths
@@ -197,15 +203,3 @@ def documents(corpus: SyntheticCorpus, planted: Planted, file: int) -> Iterator[
             text = " ".join(words[start:end])
             yield f'{{"id":"{file}-{chunk * DOCUMENTS + i}","text":"{text}","label":"{labels[i]}"}}\n'.encode()
             start = end
-
-
-def write_file(corpus: SyntheticCorpus, planted: Planted, file: int, path: Location) -> int:
-    """Write one file unless it exists, and return its approximate size in bytes."""
-    size = -(-corpus.bytes // corpus.files)
-    if path.exists():
-        return size
-    written, lines = 0, documents(corpus, planted, file)
-    with committed(path) as temporary, temporary.open("wb") as sink:
-        while written < size:
-            written += sink.write(next(lines))
-    return written

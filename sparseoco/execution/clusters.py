@@ -181,14 +181,11 @@ def _kill_workers_when_stopped(cluster: LocalCluster) -> Iterator[None]:
         logging.getLogger("distributed").setLevel(logging.CRITICAL)  # only our own message about the stop
         for nanny in set(cluster._created):  # `cluster.workers` has only those that have started
             if isinstance(nanny, Nanny) and nanny.pid is not None:
-                _kill(nanny, nanny.pid)
+                process = nanny.pid
+                nanny.close_gracefully()  # otherwise it would start another worker, and closing would wait for it
+                with suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)
         raise
-
-
-def _kill(nanny: Nanny, process: int) -> None:
-    nanny.close_gracefully()  # otherwise it would start another worker, and closing would wait for it
-    with suppress(ProcessLookupError):
-        os.kill(process, signal.SIGKILL)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -200,7 +197,10 @@ def _client_at(address: str) -> Client:
         asyncio.run(_check_scheduler(address))  # a client that fails to connect needs another 30 s to close
         return Client(address, set_as_default=False)  # with the long timeouts of `ACROSS_HOSTS`
     except (TypeError, OSError, TimeoutError) as error:
-        if isinstance(error, TypeError) or _is_tls_error(error):  # without certificates, or with others
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, ssl.SSLError):
+            cause = cause.__cause__ or cause.__context__
+        if isinstance(error, TypeError) or cause is not None:  # without certificates, or with others
             raise InputError(
                 f"The scheduler at {address} and this client do not accept each other's certificates: set them in "
                 "Dask's configuration (distributed.comm.tls.ca-file, distributed.comm.tls.client.cert and .key), "
@@ -215,12 +215,6 @@ def _client_at(address: str) -> Client:
             f"{address} is not the address of a Dask scheduler (tcp://HOST:PORT or tls://HOST:PORT).",
             code="scheduler-address",
         ) from error
-
-
-def _is_tls_error(error: BaseException | None) -> bool:
-    while error is not None and not isinstance(error, ssl.SSLError):
-        error = error.__cause__ or error.__context__
-    return error is not None
 
 
 async def _check_scheduler(address: str) -> None:
@@ -448,20 +442,12 @@ class TaskPool:
         (found,) = self.map(function, [arguments])
         return found
 
-    def map(
-        self,
-        function: Callable[..., Any],
-        arguments: Sequence[Sequence[Any]],
-        placed: Sequence[Mapping[str, Any]] | None = None,
-    ) -> list[Any]:
-        """Run a task for each tuple of arguments; return the results, in order. Raises `TaskError` if one failed.
-
-        `placed` has the placement of each, as `submit` takes it.
-        """
+    def map(self, function: Callable[..., Any], arguments: Sequence[Sequence[Any]]) -> list[Any]:
+        """Run a task for each tuple of arguments; return the results, in order. Raises `TaskError` if one failed."""
         results: dict[int, Any] = {}
 
         def start(i: int) -> Future:
-            return self.submit(function, *arguments[i], **(placed[i] if placed else {}))
+            return self.submit(function, *arguments[i])
 
         for outcome in self.run(range(len(arguments)), start):
             self.check(outcome)

@@ -57,7 +57,7 @@ class Lease:
     """The lease of this process on a folder, renewed by a thread until `release`."""
 
     def __init__(self, path: RemotePath) -> None:
-        self._path = path
+        self._path, self.folder = path, path.parent
         self._content = {"owner": lock_owner(), "lease": uuid.uuid4().hex}
         self._heartbeats = 0
         self._version: Version = {}
@@ -79,7 +79,7 @@ class Lease:
                 changed = changed or first is not None
                 first, since = version, _now()
             if changed and not wait:
-                raise FolderInUseError.by(content.get("owner"), self._path.parent)
+                raise FolderInUseError.by(content.get("owner"), self.folder)
             if _now() - since >= EXPIRY_SECONDS:
                 self._renewed = _now()
                 with suppress(FileExistsError):
@@ -102,10 +102,6 @@ class Lease:
     def lost(self) -> bool:
         """Whether another process has, or may have, taken over."""
         return self._lost or _now() - self._renewed >= EXPIRY_SECONDS
-
-    def covers(self, path: RemotePath) -> bool:
-        """Whether a file is in the folder of the lease."""
-        return str(path).startswith(f"{self._path.parent}/")
 
     def _create(self) -> bool:
         self._renewed = _now()
@@ -152,21 +148,10 @@ class Lease:
         return json.dumps({**self._content, "heartbeats": self._heartbeats}).encode()
 
 
-@contextmanager
-def leased(folder: RemotePath, *, wait: bool) -> Iterator[None]:
-    """Hold the lease of a folder within the `with` block. Raises `FolderInUseError`."""
-    lease = Lease(folder / ".lock")
-    lease.acquire(wait=wait)
-    try:
-        yield
-    finally:
-        lease.release()
-
-
 def check_lease(path: RemotePath) -> None:
     """Raises `StorageError` if this process had the lease of the folder of a file and lost it."""
     for lease in _leases:
-        if lease.covers(path) and lease.lost:
+        if str(path).startswith(f"{lease.folder}/") and lease.lost:
             raise StorageError(
                 f"{path} was not written: the lease of its folder was lost. Run again to resume.", code="lease-lost"
             )
@@ -454,9 +439,7 @@ def validated(path: Location, value: Any, shape: type[T]) -> T:
         raise DamagedError(f"{path} is corrupt or of another version (at {where}).", code="corrupt-file") from error
 
 
-@cache
-def _adapter(shape: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(shape)
+_adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -499,7 +482,10 @@ def check_folder(folder: Location, *kinds: FolderKind) -> None:
     names = [pattern for kind in kinds for pattern in (*kind.marks, *kind.others)]
     was_locked = (folder / ".lock").exists()
     for path in found:
-        is_own = any(fnmatchcase(path.name, name) for name in names) and (was_locked or _is_ours(path))
+        is_own = any(fnmatchcase(path.name, name) for name in names)
+        if is_own and not (was_locked or path.is_dir() or DATA_FILE.fullmatch(path.name)):
+            # Without a lock, only a file whose content has a digest was surely written by this package.
+            is_own = path.suffix in (".json", ".npz", ".parquet") and is_intact(path)
         if not (is_own or is_log(path)):
             raise InputError(
                 f"{folder} has {path.name}, which is not of {kinds[0].name} that sparseoco wrote: choose a new or an "
@@ -540,13 +526,6 @@ def is_intact(path: Location) -> bool:
     return True
 
 
-def _is_ours(path: Location) -> bool:
-    """Whether a file of a folder without a lock was written by this package: its name or its content has a digest."""
-    if path.is_dir() or DATA_FILE.fullmatch(path.name):
-        return True
-    return path.suffix in (".json", ".npz", ".parquet") and is_intact(path)
-
-
 # ----------------------------------------------------------------------------------------------------------------------
 # One writer per folder: a file lock on this machine, a lease in an object store.
 
@@ -581,8 +560,16 @@ def exclusive_lock(folder: Location, *kinds: FolderKind, wait: bool = False) -> 
     """
     if kinds:
         check_folder(folder, *kinds)
-    with leased(folder, wait=wait) if isinstance(folder, RemotePath) else _locked(folder, wait):
+    if not isinstance(folder, RemotePath):
+        with _locked(folder, wait):
+            yield
+        return
+    lease = Lease(folder / ".lock")
+    lease.acquire(wait=wait)
+    try:
         yield
+    finally:
+        lease.release()
 
 
 @contextmanager
@@ -593,11 +580,15 @@ def _locked(folder: Path, wait: bool) -> Iterator[None]:
         raise storage_error(error, folder) from error
     descriptor = _open_lock(folder / ".lock")
     try:
-        while not _try_lock(descriptor):
-            if not wait:
-                owner = os.pread(descriptor, OWNER_BYTES, 0).decode(errors="replace").strip()
-                raise FolderInUseError.by(owner, folder)
-            time.sleep(POLL_SECONDS)
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if not wait:
+                    owner = os.pread(descriptor, OWNER_BYTES, 0).decode(errors="replace").strip()
+                    raise FolderInUseError.by(owner, folder) from None
+                time.sleep(POLL_SECONDS)
         os.pwrite(descriptor, lock_owner().encode().ljust(OWNER_BYTES - 1)[: OWNER_BYTES - 1] + b"\n", 0)
         remove_abandoned_files(folder)
         yield
@@ -633,11 +624,3 @@ def _not_a_lock(path: Path) -> StorageError:
     return StorageError(
         f"{path} is not a lock file of sparseoco: remove it, or choose another folder.", code="not-a-lock"
     )
-
-
-def _try_lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

@@ -167,7 +167,11 @@ def iter_folder(folder: str, skip: Callable[[str], bool], wanted: Callable[[str]
                 if _is(entry.is_dir):
                     yield from walk(entry.path, f"{name}{entry.name}/", (*above, place))
                 elif _is(entry.is_file):
-                    yield FolderFile(name + entry.name, entry.path, _pin(entry))
+                    try:
+                        pin = local_pin(entry.stat())
+                    except FileNotFoundError:
+                        raise changed(entry.path) from None
+                    yield FolderFile(name + entry.name, entry.path, pin)
                 elif wanted(name + entry.name):
                     what = "a link that leads nowhere" if entry.is_symlink() else "not a regular file"
                     raise InputError(f"{entry.path} is {what}: remove or --exclude it.", code="not-a-file")
@@ -188,14 +192,6 @@ def _is(kind: Callable[[], bool]) -> bool:
         return kind()
     except OSError:
         return False
-
-
-def _pin(entry: "os.DirEntry[str]") -> Pin:
-    """The version of a file that was listed."""
-    try:
-        return local_pin(entry.stat())
-    except FileNotFoundError:
-        raise changed(entry.path) from None
 
 
 def names_versions(path: str) -> bool:
@@ -263,14 +259,14 @@ def check_unchanged(path: str, pin: Pin) -> None:
         raise changed(path)
 
 
-def check_version(path: str, name: str, pin: Pin) -> None:
+def check_version(path: str, pin: Pin | None) -> None:
     """Raises `InputError` if a local file has another size or time; requests for a remote one name its ETag."""
-    if not is_remote_uri(path):
+    if pin is not None and not is_remote_uri(path):
         try:
             status = os.stat(path)
         except FileNotFoundError:
-            raise changed(name) from None
-        _check_status(status, name, pin)
+            raise changed(path) from None
+        _check_status(status, path, pin)
 
 
 def _check_status(status: os.stat_result, name: str, pin: Pin) -> None:

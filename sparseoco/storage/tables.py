@@ -9,7 +9,6 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
@@ -56,7 +55,13 @@ def parquet_writer(path: Location, schema: pa.Schema) -> Iterator[pq.ParquetWrit
     with committed(path) as temporary:
         with pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
             yield writer
-        _add_digest(temporary, path.name)
+        with temporary.open("r+b") as file:
+            digest = _with_name(hashlib.file_digest(file, "sha256").digest(), path.name)
+            start = file.seek(-TAIL_BYTES, 2)
+            start = file.seek(start + TAIL_BYTES - _footer_bytes(file.read()))
+            footer = file.read()
+            file.seek(start)
+            file.write(digest + footer)
 
 
 def write_parquet(path: Location, table: pa.Table) -> None:
@@ -83,16 +88,6 @@ def read_parquet_file(path: Location, columns: Sequence[str] | None = None) -> p
 
 def _with_name(digest: bytes, name: str) -> bytes:
     return hashlib.sha256(digest + name.encode()).digest()
-
-
-def _add_digest(path: Path, name: str) -> None:
-    with path.open("r+b") as file:
-        digest = _with_name(hashlib.file_digest(file, "sha256").digest(), name)
-        start = file.seek(-TAIL_BYTES, 2)
-        start = file.seek(start + TAIL_BYTES - _footer_bytes(file.read()))
-        footer = file.read()
-        file.seek(start)
-        file.write(digest + footer)
 
 
 def _footer_bytes(tail: bytes) -> int:
@@ -231,7 +226,7 @@ def write_array(path: Location, array: np.ndarray) -> None:
     with committed(path) as temporary:
         with temporary.open("wb") as file:
             np.save(file, array)
-        digest = _named_digest(_map_bytes(temporary), path)
+        digest = _named_digest(np.memmap(temporary, np.uint8, "r"), path)
         with temporary.open("ab") as file:
             file.write(digest)
 
@@ -243,7 +238,7 @@ def map_array(path: Location, dtype: Any = None) -> np.ndarray:
     cannot be read.
     """
     with _damage_of(path), as_local_file(path) as local:  # a copy stays mapped after it is unlinked
-        data = _map_bytes(local)
+        data = np.asarray(np.memmap(local, np.uint8, "r"))
         if data[-ARRAY_DIGEST_BYTES:].tobytes() != _named_digest(data[:-ARRAY_DIGEST_BYTES], path):
             raise ValueError("its checksum does not match")
         with local.open("rb") as file:
@@ -257,10 +252,6 @@ def map_array(path: Location, dtype: Any = None) -> np.ndarray:
 
 def _named_digest(data: np.ndarray, path: Location) -> bytes:
     return xxh3_128_digest(xxh3_128_digest(data.data) + path.name.encode())
-
-
-def _map_bytes(path: Path) -> np.ndarray:
-    return np.asarray(np.memmap(path, np.uint8, "r"))
 
 
 def read_array(file: IO[bytes], size: int, name: str, into: np.ndarray | None = None) -> np.ndarray:

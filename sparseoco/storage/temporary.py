@@ -74,7 +74,11 @@ def temporary_folder(parent: Path | None = None, name: str = "sparseoco") -> Ite
     OSError
         If `parent` cannot be written.
     """
-    parent = parent or _system_folder()
+    if parent is None:
+        try:
+            parent = Path(tempfile.gettempdir())
+        except OSError as error:
+            raise _no_temporary_files(error) from error
     for left in parent.glob(glob.escape(name) + PATTERN[1:]):
         remove_if_abandoned(left)
     while True:
@@ -133,9 +137,8 @@ def _give_up(descriptor: int, path: Path) -> None:
 
 def unnamed_file() -> IO[bytes]:
     """A temporary file without a name, which ends with the process. Raises `StorageError`."""
-    folder = _system_folder()
     try:
-        return tempfile.TemporaryFile(dir=folder)
+        return tempfile.TemporaryFile()
     except OSError as error:
         raise _no_temporary_files(error) from error
 
@@ -194,14 +197,6 @@ def _has_name(descriptor: int, path: Path) -> bool:
     with suppress(FileNotFoundError):
         return os.path.samestat(os.fstat(descriptor), os.lstat(path))
     return False
-
-
-def _system_folder() -> Path:
-    """The folder for temporary files. Raises `StorageError` if none can be written."""
-    try:
-        return Path(tempfile.gettempdir())
-    except OSError as error:
-        raise _no_temporary_files(error) from error
 
 
 def _no_temporary_files(error: OSError) -> StorageError:

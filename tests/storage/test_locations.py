@@ -9,7 +9,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import count
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -427,10 +427,18 @@ def test_a_process_without_its_lease_writes_nothing(bucket: Location) -> None:
     assert not (bucket / "run" / "after").exists()
 
 
-def test_a_lease_covers_all_files_of_its_folder(bucket: Location) -> None:
-    assert Lease(bucket / ".lock").covers(bucket / "run" / "file")
-    assert Lease(bucket / "run" / ".lock").covers(bucket / "run" / "deep" / "file")
-    assert not Lease(bucket / "run" / ".lock").covers(bucket / "running" / "file")
+@pytest.mark.parametrize(
+    ("folder", "file", "is_covered"),
+    [(".", "run/file", True), ("run", "run/deep/file", True), ("run", "running/file", False)],
+)
+def test_a_lease_covers_all_files_of_its_folder(
+    bucket: Location, monkeypatch: pytest.MonkeyPatch, folder: str, file: str, is_covered: bool
+) -> None:
+    monkeypatch.setattr(leases, "HEARTBEAT_SECONDS", 60.0)
+    with exclusive_lock(locations.resolve_against(bucket, folder)):
+        monkeypatch.setattr(leases, "EXPIRY_SECONDS", 0.0)
+        with raises_code("lease-lost", file, kind=StorageError) if is_covered else nullcontext():
+            commit_bytes(bucket / file, b"")
 
 
 @pytest.mark.fault(37)
