@@ -28,6 +28,7 @@ from sparseoco.text.sources import Source, check_apart, check_applied, find_sour
 from sparseoco.text.splits import quarantined_rows
 
 
+@starting_over("score")
 def score(
     models: tuple[ModelEntry, ...],
     inputs: Sequence[str],
@@ -77,7 +78,7 @@ def score(
     text = scored.reading_options(described, reading, options.columns, labelled=options.labelled)
     run = _Run(models, tuple(inputs), out.absolute(), options, text, tuple(reading))
     with open_tasks(client, "A step of scoring failed") as tasks:
-        return starting_over(out, "score", lambda: run(tasks, progress))
+        return run(tasks, progress)
 
 
 class _Run(NamedTuple):

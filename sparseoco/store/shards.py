@@ -710,17 +710,14 @@ def add_files(
     if len(merged) == len(added):
         return (*kept, *added)
     tables = [read_table(folder, entry) for entry in merged]
-    return (*kept, _write_merged(folder, kind, pa.concat_tables(tables, promote_options="permissive")))
-
-
-def _write_merged(folder: Location, kind: FileKind, table: pa.Table) -> FileEntry:
+    table = pa.concat_tables(tables, promote_options="permissive")
     if kind == "quarantine":
-        return write_quarantine(folder, [tuple(row.values()) for row in table.to_pylist()])
+        return (*kept, write_quarantine(folder, [tuple(row.values()) for row in table.to_pylist()]))
     if kind == "names":  # a term of a feature may be in several files
         sums = table.group_by(["feature", "term"]).aggregate([("count", "sum"), ("documents", "sum")])
         table = sums.rename_columns(["feature", "term", "count", "documents"])
     table = table.sort_by([("feature", "ascending"), ("term", "ascending")]).combine_chunks()
-    return write_terms(folder, kind, *table.columns)
+    return (*kept, write_terms(folder, kind, *table.columns))
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Staged files: arrays and blocks of arrays with checksums, the folder they are in, and ranges of remote ones."""
 
 import atexit
+import inspect
 import json
 import logging
 import os
@@ -9,9 +10,9 @@ import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, wraps
 from pathlib import Path
-from typing import IO, Any, NamedTuple, Self, TypeVar
+from typing import IO, Any, NamedTuple, ParamSpec, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +35,7 @@ from sparseoco.storage.temporary import boot, temporary_folder, unnamed_file
 # change.
 
 
+P = ParamSpec("P")
 T = TypeVar("T")
 STAGING = ".staging"
 
@@ -64,14 +66,24 @@ def staging_folder(out: Location, *, local: bool) -> Location:
     return local_work_folder(out) / STAGING / boot()
 
 
-def starting_over(out: Location, name: str, work: Callable[[], T]) -> T:
-    """The result of work into `out`; it starts over once if it meets a staging file that is missing or corrupt."""
-    try:
-        return work()
-    except StagingError as error:
-        log_event(name, "staging file corrupt, starting over", level=logging.WARNING, error=str(error))
-        clear_staging(out)
-        return work()
+def starting_over(name: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Decorate work into a folder `out`: it starts over once if it meets a staging file that is missing or corrupt."""
+
+    def decorate(work: Callable[P, T]) -> Callable[P, T]:
+        signature = inspect.signature(work)
+
+        @wraps(work)
+        def call(*arguments: P.args, **options: P.kwargs) -> T:
+            try:
+                return work(*arguments, **options)
+            except StagingError as error:
+                log_event(name, "staging file corrupt, starting over", level=logging.WARNING, error=str(error))
+                clear_staging(signature.bind(*arguments, **options).arguments["out"])
+                return work(*arguments, **options)
+
+        return call
+
+    return decorate
 
 
 def clear_staging(out: Location) -> None:

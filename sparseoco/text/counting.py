@@ -34,11 +34,6 @@ _WHITE_SPACE = re.compile(r"\s\s+")
 Tokens = tuple[NDArray[np.uint8], NDArray[np.int64]]
 
 
-def preprocess(texts: Texts, options: TokenizerOptions) -> Tokens:
-    """The tokens of all documents, words separated by zeros, and the bounds of documents (see `tokenize_words`)."""
-    return _characters(texts, options) if options.counts_characters else _words(texts, options)
-
-
 def _characters(texts: Texts, options: TokenizerOptions) -> Tokens:
     """The documents with the white space of scikit-learn's analyzers, each followed by a zero."""
     normalized = []
@@ -138,31 +133,38 @@ def count_text(texts: Texts, options: TokenizerOptions) -> Arrays:
     return arrays | array_files.packed_strings("token", names.take(pa.array(order)))
 
 
-def tokenize(
-    texts: Texts, options: TokenizerOptions
-) -> tuple[pa.Array, NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
-    """(distinct tokens, their numbers by position, runs, runs of each text), in order of first appearance.
+class TokenRuns(NamedTuple):
+    """Distinct tokens in order of first appearance, their numbers by position, runs, and the runs of each text.
 
     N-grams do not leave a run (see `kernels.ngrams`).
     """
-    clean, bounds = preprocess(texts, options)
+
+    names: pa.Array
+    numbers: NDArray[np.int32]
+    runs: NDArray[np.int64]
+    row_runs: NDArray[np.int64]
+
+
+def tokenize(texts: Texts, options: TokenizerOptions) -> TokenRuns:
+    """The tokens of texts."""
     if options.counts_characters:
+        clean, bounds = _characters(texts, options)
         numbers, runs, row_runs, data, offsets = token_kernels.tokenize_characters(
             clean, bounds, options.analyzer == "char_wb"
         )
-        return array_files.string_array(data, offsets), numbers, runs, row_runs
+        return TokenRuns(array_files.string_array(data, offsets), numbers, runs, row_runs)
+    clean, bounds = _words(texts, options)
     singles = options.pattern.shortest == 1 or options.pattern.folds_numbers  # words of one character
     numbers, runs, data, offsets = token_kernels.tokenize_words(clean, bounds, singles, HASH_SEED)
-    names, numbers, runs = _select_tokens(array_files.string_array(data, offsets), numbers, runs, options)
-    return names, numbers, runs, np.arange(runs.size)
+    tokens = TokenRuns(array_files.string_array(data, offsets), numbers, runs, np.arange(runs.size))
+    return _select_tokens(tokens, options)
 
 
-def _select_tokens(
-    names: pa.Array, numbers: NDArray[np.int32], runs: NDArray[np.int64], options: TokenizerOptions
-) -> tuple[pa.Array, NDArray[np.int32], NDArray[np.int64]]:
+def _select_tokens(tokens: TokenRuns, options: TokenizerOptions) -> TokenRuns:
     """Fold numbers, and remove stop words and words of too few or too many characters."""
     if not (options.stop_words or options.max_token_length or options.pattern.folds_numbers):
-        return names, numbers, runs
+        return tokens
+    names, numbers, runs, row_runs = tokens
     sizes = pc.utf8_length(names).to_numpy()
     kept = (sizes >= options.pattern.shortest) & (sizes <= (options.max_token_length or np.inf))
     if options.pattern.folds_numbers:
@@ -174,7 +176,7 @@ def _select_tokens(
     places[kept] = chosen.indices.to_numpy()
     numbers = places[numbers]
     counted = numbers >= 0
-    return chosen.dictionary, numbers[counted], np.concatenate([[0], np.cumsum(counted)])[runs]
+    return TokenRuns(chosen.dictionary, numbers[counted], np.concatenate([[0], np.cumsum(counted)])[runs], row_runs)
 
 
 def _number_ngrams(
@@ -431,16 +433,13 @@ def count_fields(documents: Documents | CountedDocuments, options: TextOptions) 
         if isinstance(field, TextField):
             parts.append((namespace(name), count_text(Texts.of(values), field)))
         else:
-            parts.append(("", _count_category(values, name)))
+            present = pc.greater(pc.binary_length(values), 0)
+            found = values.filter(present).dictionary_encode()
+            names = pc.binary_join_element_wise(pa.scalar(name), found.dictionary.cast(pa.string()), "=")
+            codes = found.indices.to_numpy().astype(np.int64)
+            indptr = _indptr(present.to_numpy(zero_copy_only=False))
+            parts.append(("", named_counts(indptr, codes, np.ones(codes.size, np.uint8), names)))
     return join_counts(parts, len(documents), options) | kept
-
-
-def _count_category(values: pa.Array, name: str) -> Arrays:
-    present = pc.greater(pc.binary_length(values), 0)
-    found = values.filter(present).dictionary_encode()
-    names = pc.binary_join_element_wise(pa.scalar(name), found.dictionary.cast(pa.string()), "=")
-    codes = found.indices.to_numpy().astype(np.int64)
-    return named_counts(_indptr(present.to_numpy(zero_copy_only=False)), codes, np.ones(codes.size, np.uint8), names)
 
 
 def _count_number(values: NDArray[np.float64], name: str, field: NumberField) -> Arrays:
@@ -592,11 +591,7 @@ class Counting(NamedTuple):
 
     staging: str
     options: TextOptions
-
-    @property
-    def step(self) -> str:
-        """The name of the work."""
-        return "count"
+    step: str = "count"
 
     def path(self, split: Split) -> str:
         """The file of the partial counts of a split."""
@@ -682,18 +677,6 @@ def packed_labels(labels: Labels) -> Arrays:
     )
 
 
-def stored_labels(arrays: Arrays) -> Labels:
-    """The labels of the arrays of `packed_labels`."""
-    if "labels" in arrays:
-        return arrays["labels"]
-    if "label_bytes" not in arrays:
-        return None
-    labels = array_files.stored_strings(arrays, "label")
-    if "label_indptr" not in arrays:
-        return labels
-    return pa.ListArray.from_arrays(pa.array(arrays["label_indptr"], pa.int32()), labels.cast(pa.string()), LABEL_LISTS)
-
-
 def without_rows(counts: PartialCounts, rows: NDArray[np.int64]) -> PartialCounts:
     """Write a copy of partial counts without some of their documents, if there are any."""
     if not rows.size:
@@ -707,14 +690,17 @@ def without_rows(counts: PartialCounts, rows: NDArray[np.int64]) -> PartialCount
     entries = np.repeat(selected, sizes)
     arrays["ngrams"], arrays["counts"] = arrays["ngrams"][entries], arrays["counts"][entries]
     arrays["indptr"] = np.concatenate([[0], np.cumsum(sizes[selected])]).astype(np.int64)
-    labels = stored_labels(arrays)
-    if isinstance(labels, pa.Array):
-        labels = labels.filter(pa.array(selected))
-    elif labels is not None:
-        labels = labels[selected]
-    arrays |= packed_labels(labels) | array_files.packed_strings(
-        "id", array_files.stored_strings(arrays, "id").filter(pa.array(selected))
-    )
+    labels: Labels = None
+    if "labels" in arrays:
+        labels = arrays["labels"][selected]
+    elif "label_bytes" in arrays:
+        names = array_files.stored_strings(arrays, "label")
+        if "label_indptr" in arrays:
+            indptr = pa.array(arrays["label_indptr"], pa.int32())
+            names = pa.ListArray.from_arrays(indptr, names.cast(pa.string()), LABEL_LISTS)
+        labels = names.filter(pa.array(selected))
+    ids = array_files.stored_strings(arrays, "id").filter(pa.array(selected))
+    arrays |= packed_labels(labels) | array_files.packed_strings("id", ids)
     for name in ("lines", *(name for name in arrays if name.startswith((COLUMN, VALUES, MISSING)))):
         arrays[name] = arrays[name][selected]
     sum_totals(arrays)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, Self, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -73,6 +73,18 @@ class Texts(NamedTuple):
         return cls(data, offsets[:-1], offsets[1:])
 
 
+class ParsedRow(NamedTuple):
+    """One document, from a parser that works row by row."""
+
+    text: bytes
+    id: str
+    label: Any
+    line: int
+    columns: tuple[Any, ...] = ()
+    fields: tuple[bytes | float, ...] = ()
+    carried: tuple[str | None, ...] = ()
+
+
 class Documents(NamedTuple):
     """Raw documents in the order of their lines.
 
@@ -112,9 +124,7 @@ class Documents(NamedTuple):
     carried: Mapping[str, pa.Array] = NO_FIELDS
 
     @classmethod
-    def from_rows(
-        cls, rows: list["ParsedRow"], bad: list[BadRow], labels: LabelKind | None, **others: Any
-    ) -> "Documents":
+    def from_rows(cls, rows: list[ParsedRow], bad: list[BadRow], labels: LabelKind | None, **others: Any) -> Self:
         """Collect the texts, ids and labels of rows; `others` are other attributes."""
         return cls(
             strings=pa.array([row.text for row in rows], pa.large_binary()).view(pa.large_string()),
@@ -173,18 +183,6 @@ class CountedDocuments(NamedTuple):
 
     def __len__(self) -> int:
         return int(self.indptr.size - 1)
-
-
-class ParsedRow(NamedTuple):
-    """One document, from a parser that works row by row."""
-
-    text: bytes
-    id: str
-    label: Any
-    line: int
-    columns: tuple[Any, ...] = ()
-    fields: tuple[bytes | float, ...] = ()
-    carried: tuple[str | None, ...] = ()
 
 
 LABEL_LISTS = pa.list_(pa.field("element", pa.string(), nullable=False))

@@ -334,9 +334,11 @@ def _position(document: int, counts: list[PartialCounts], store: Store | None) -
 INT32_FEATURES = 2**31
 
 
-def encode_rows(
-    arrays: Arrays, features: NDArray[np.int64], n_features: int, options: TextOptions
-) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[Any]]:
+CountRows: TypeAlias = tuple[NDArray[np.int64], NDArray[Any], NDArray[Any]]
+"""The indptr, indices and counts of documents in CSR format."""
+
+
+def encode_rows(arrays: Arrays, features: NDArray[np.int64], n_features: int, options: TextOptions) -> CountRows:
     """The documents of partial counts as rows of features.
 
     Parameters

@@ -262,7 +262,7 @@ def merge_group(target: Location, exchange: Exchange, group: int, names: Sequenc
     """
     to_global, _ = vocabulary.global_positions(exchange, group)
     with (
-        open_pieces(exchange.pieces(names)) as pieces,
+        open_pieces(exchange, names) as pieces,
         array_files.BlockReader(exchange.path("group-tokens", group)) as tokens,
         array_files.write_blocks(target, 2 * exchange.n_ranges + 1) as write,
     ):
@@ -278,8 +278,10 @@ def merge_group(target: Location, exchange: Exchange, group: int, names: Sequenc
                 maps[f"positions_{n}"] = np.concatenate(positions[n - 1])
                 maps[f"begins_{n}"] = np.cumsum([0, *(own.size for own in positions[n - 1])])
             write(maps)
-        levels = range(exchange.counted_from, max(len(part.cuts) for part in parts) + 1)
-        write({f"sizes_{n}": np.array([part.size(n) for part in parts]) for n in levels})
+        sizes: Arrays = {}
+        for n in range(exchange.counted_from, max(len(part.cuts) for part in parts) + 1):
+            sizes[f"sizes_{n}"] = np.array([part.cuts[n - 1][-1] if n <= len(part.cuts) else 0 for part in parts])
+        write(sizes)
 
 
 class _Piece:
@@ -291,9 +293,6 @@ class _Piece:
         self.cuts = [cuts]  # of each level
         while (name := f"keys_{len(self.cuts) + 1}") in piece:
             self.cuts.append(np.searchsorted(piece[name], self.cuts[-1].astype(np.uint64) << HALF))
-
-    def size(self, n: int) -> int:
-        return int(self.cuts[n - 1][-1]) if n <= len(self.cuts) else 0
 
     def ngrams(self, number: int) -> Arrays:
         """The n-grams of a range, as `merge_ngrams` takes them."""
@@ -494,7 +493,8 @@ def build_features(
     members = [exchange.group(names, group) for group in groups]
     path = exchange.path
     if exchange.n_ranges > 1:
-        job.once(path("edges"), vocabulary.sample_edges, exchange, vocabulary.sampled_pieces(names)).result()
+        sample = np.unique(np.linspace(0, len(names) - 1, vocabulary.SAMPLED_PIECES).astype(int))
+        job.once(path("edges"), vocabulary.sample_edges, exchange, [names[k] for k in sample]).result()
     job.wait("unite", [job.once(path("group-tokens", n), vocabulary.unite_group, exchange, members[n]) for n in groups])
     job.wait("unite", [job.once(path("range-tokens", n), vocabulary.unite_range, exchange, n) for n in ranges])
     tokens = job.once(path("tokens"), vocabulary.collect_tokens, exchange) if extends else None

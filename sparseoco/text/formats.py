@@ -87,12 +87,6 @@ else:
     Format = Literal["auto", *(name for name in FORMATS if name != "files")]
 
 
-def format_of_line(line: bytes) -> str | None:
-    """The format that the first line of a file shows, if any."""
-    patterns = ((name, form.first_line.encode()) for name, form in FORMATS.items() if form.first_line)
-    return next((name for name, pattern in patterns if re.match(pattern, line.strip())), None)
-
-
 # ----------------------------------------------------------------------------------------------------------------------
 # Character encodings of raw text: Python's codecs, their detection by charset-normalizer, conversion to UTF-8.
 

@@ -13,7 +13,7 @@ from sparseoco.core.errors import InputError
 from sparseoco.core.logs import ProgressCallback, log_event, no_progress
 from sparseoco.storage.commit import remove_file
 from sparseoco.storage.locations import Location
-from sparseoco.store.entries import add_entries
+from sparseoco.store.entries import SourceEntry, add_entries
 from sparseoco.store.manifest import SCHEMA_VERSION, FeatureTable, FieldEntry, FileEntry, Manifest, commit_manifest
 from sparseoco.store.shards import Store, add_files, write_quarantine
 from sparseoco.text.array_files import clear_staging, staging_folder, starting_over
@@ -21,11 +21,12 @@ from sparseoco.text.counting import Counting, PartialCounts, choose_bins
 from sparseoco.text.encoding import drop_duplicates, encode_labels, encode_shards, merge_frequencies
 from sparseoco.text.features import FeatureMap, build_features
 from sparseoco.text.options import NumberField, TextOptions, VocabularyPolicy, shard_size
-from sparseoco.text.passes import TextJob, check_sources, find_new, open_tasks, pass_over, source_entries
+from sparseoco.text.passes import TextJob, check_sources, find_new, open_tasks, pass_over
 from sparseoco.text.sources import Source
 from sparseoco.text.splits import fields_to_name, quarantined_rows
 
 
+@starting_over("ingest")
 def ingest(
     inputs: list[str],
     out: Location,
@@ -76,21 +77,7 @@ def ingest(
     StorageError
         For a folder that cannot be written or read.
     """
-    arguments = inputs, out, options, client, shard_bytes, vocabulary, progress or no_progress, left_out
-    return starting_over(out, "ingest", lambda: _ingest(*arguments))
-
-
-def _ingest(
-    inputs: list[str],
-    out: Location,
-    options: TextOptions,
-    client: object | None,
-    shard_bytes: int | None,
-    vocabulary: VocabularyPolicy,
-    progress: ProgressCallback,
-    left_out: Collection[str],
-) -> Manifest:
-    """Ingest once, see `ingest`. Raises `StagingError` for a staging file that is missing or corrupt."""
+    progress = progress or no_progress
     store = Store.find(out)
     previous = None if store is None else store.manifest
     sources, known = find_new(inputs, out, options, store, left_out)
@@ -111,7 +98,7 @@ def _ingest(
         counted, digests = pass_over(job, sources, Counting(str(staging), counting))
         counts = drop_duplicates(job, counted, store)
         if store is None:
-            _check_read(options, sources, counted, counts)
+            _check_read(job, sources, counted, counts)
         job, counts = choose_bins(job, counts)
         labels = encode_labels(counts, options, previous)
         feature_map: FeatureMap | None = None
@@ -144,6 +131,10 @@ def _ingest(
         "duplicate_rows": sum(split.rows for split in counted) - sum(split.rows for split in counts),
     }
     quarantined = (write_quarantine(out, bad),) if bad else ()
+    entries = [
+        SourceEntry(path=source.absolute, bytes=source.bytes, modified_ns=source.modified_ns, sha256=sha256, rows=n)
+        for source, sha256, n in zip(sources, digests, rows, strict=True)
+    ]
     manifest = Manifest(
         schema_version=SCHEMA_VERSION,
         version=1 if previous is None else previous.version + 1,
@@ -154,10 +145,10 @@ def _ingest(
         frequencies=frequencies,
         labels=labels.table,
         columns=tuple(options.columns),
-        fields=_field_entries(job.options, counts, previous),
+        fields=_field_entries(job, counts, previous),
         quarantine=add_files(out, "quarantine", () if previous is None else previous.quarantine, quarantined),
         shard_bytes=size if previous is None else previous.shard_bytes,
-        **add_entries(out, previous, (shard.entry for shard in shards), source_entries(sources, digests, rows)),
+        **add_entries(out, previous, (shard.entry for shard in shards), entries),
         **{name: value if previous is None else getattr(previous, name) + value for name, value in new.items()},
     )
     check_sources(sources, options)
@@ -168,12 +159,10 @@ def _ingest(
     return manifest
 
 
-def _check_read(
-    options: TextOptions, sources: list[Source], counted: list[PartialCounts], counts: list[PartialCounts]
-) -> None:
+def _check_read(job: TextJob, sources: list[Source], counted: list[PartialCounts], counts: list[PartialCounts]) -> None:
     """Raises `InputError` if there is no document, or a field has no value in any document."""
     rows = sum(split.rows for split in counts)
-    for name in options.fields:
+    for name in job.options.fields:
         if rows and sum(split.missing[name] for split in counts) == rows:
             raise InputError(
                 f"No document has a value in the field {name!r}: check its name in fields.", code="missing-field"
@@ -182,17 +171,15 @@ def _check_read(
         return
     bad = next(((split.split, row) for split in counted for row in split.bad), None)
     if bad is not None:
-        why = f"every row was quarantined, the first because: {bad[1].reason}{fields_to_name(*bad, options)}"
-    elif not options.where or not any(source.bytes for source in sources):
+        why = f"every row was quarantined, the first because: {bad[1].reason}{fields_to_name(*bad, job.options)}"
+    elif not job.options.where or not any(source.bytes for source in sources):
         why = f"{sources[0].path} is empty"
     else:
         why = "check the option where"
     raise InputError(f"There is nothing to ingest: no document was read ({why}).", code="no-documents")
 
 
-def _field_entries(
-    options: TextOptions, counts: list[PartialCounts], previous: Manifest | None
-) -> tuple[FieldEntry, ...]:
+def _field_entries(job: TextJob, counts: list[PartialCounts], previous: Manifest | None) -> tuple[FieldEntry, ...]:
     """The fields of a store, with the documents without a value of this ingest and those before."""
     before = {} if previous is None else {entry.name: entry.missing for entry in previous.fields}
     return tuple(
@@ -202,5 +189,5 @@ def _field_entries(
             cuts=field.cuts if isinstance(field, NumberField) else None,
             missing=before.get(name, 0) + sum(split.missing[name] for split in counts),
         )
-        for name, field in options.fields.items()
+        for name, field in job.options.fields.items()
     )

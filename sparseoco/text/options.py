@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from sparseoco.core.errors import InputError, SparseocoError
 from sparseoco.core.option_models import OptionModel, validate
@@ -294,7 +294,7 @@ class StoreOptions(TokenizerOptions):
         description="Field or column of the time of a document, a number or an ISO 8601 date, for folds by time.",
         examples=["date"],
     )
-    encoding: str = Field(
+    encoding: Annotated[str, AfterValidator(codec_name)] = Field(
         UTF8,
         description="Encoding of the files: a codec of Python, such as cp1252 or utf-16; auto detects that of each "
         "file with charset-normalizer.",
@@ -430,11 +430,6 @@ class StoreOptions(TokenizerOptions):
         if len(set(value)) < max(2, len(value)) or "" in value:
             raise ValueError("classes must be two or more distinct names")
         return tuple(sorted(value))
-
-    @field_validator("encoding")
-    @classmethod
-    def _known_codec(cls, value: str) -> str:
-        return codec_name(value)
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> Self:

@@ -10,7 +10,7 @@ import json
 import math
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache, partial
@@ -186,13 +186,9 @@ def parse_time(value: Any, field: str) -> float:
     return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()
 
 
-def _parse_group(value: Any, field: str) -> str:
-    return _SURROGATE.sub(REPLACEMENT, parse_name(value, "group", field))
-
-
 _PARSE_COLUMN: Mapping[Column, Callable[[Any, str], Any]] = {
     "weight": parse_weight,
-    "group": _parse_group,
+    "group": lambda value, field: _SURROGATE.sub(REPLACEMENT, parse_name(value, "group", field)),
     "time": parse_time,
 }
 
@@ -289,9 +285,7 @@ class RecordParser:
     Generated ids begin with `short`. Of classes, the names `no_label` stand for none.
     """
 
-    def __init__(
-        self, short: str, options: TextOptions, *, labelled: bool, no_label: frozenset[str] = frozenset()
-    ) -> None:
+    def __init__(self, short: str, options: TextOptions, *, labelled: bool, no_label: Container[str] = ()) -> None:
         self._options, self._short, self._no_label = options, short, no_label
         self._columns, self._where = options.columns, tuple(options.where.items())
         self._labels = options.labels if labelled else None
@@ -305,7 +299,11 @@ class RecordParser:
             if value is None or isinstance(value, list | dict) or not matches(str(value), wanted):
                 return None
         label = None if self._labels is None else self._label(get(options.label_field))
-        text = "" if options.fields else self._text(get(options.text_field))
+        text = "" if options.fields else get(options.text_field)
+        if text is None:
+            raise missing_field("text", options.text_field)
+        if not isinstance(text, str):
+            raise MalformedRowError(f"text field {options.text_field!r} is not a string")
         key = get(options.id_field)
         if key is None:
             name = f"{self._short}:{line}"
@@ -327,24 +325,8 @@ class RecordParser:
             self._classes[value] = parse_label(value, self._options)
         return self._classes[value]
 
-    def _text(self, value: Any) -> str:
-        if value is None:
-            raise missing_field("text", self._options.text_field)
-        if not isinstance(value, str):
-            raise MalformedRowError(f"text field {self._options.text_field!r} is not a string")
-        return value
-
-    def documents(
-        self,
-        rows: list[ParsedRow],
-        bad: list[BadRow],
-        multiline: Sequence[int] = (),
-        carried: Mapping[str, pa.Array] | None = None,
-    ) -> Documents:
-        """The documents of rows; `multiline` are the lines of those that span several.
-
-        `carried` are the carried columns if the rows do not have them.
-        """
+    def documents(self, rows: list[ParsedRow], bad: list[BadRow], multiline: Sequence[int] = ()) -> Documents:
+        """The documents of rows; `multiline` are the lines of those that span several."""
         columns: dict[Column, NDArray[Any]] = {}
         for k, column in enumerate(self._columns):
             values = [row.columns[k] for row in rows]
@@ -367,7 +349,7 @@ class RecordParser:
             columns=columns,
             multiline=np.array(multiline, np.int64),
             fields=fields,
-            carried=carried or {name: pa.array(values, pa.string()) for name, values in texts.items()},
+            carried={name: pa.array(values, pa.string()) for name, values in texts.items()},
         )
 
 
@@ -586,11 +568,6 @@ class RecordScanner:
 # CSV and TSV. Quoted fields of CSV may contain delimiters, doubled quotes and newlines; in TSV quotes are text.
 
 
-def blank_size(data: bytes) -> int:
-    """Size of the mark and of the blank lines that precede the first record of a file."""
-    return len(data) - len(data.lstrip(BOM + b"\r\n"))
-
-
 def parse_header(data: bytes, scanner: RecordScanner) -> tuple[str, ...]:
     """The column names at the beginning of the file that `scanner` reads: its first record that is not blank."""
     text = data.decode("utf-8", "replace").removeprefix("\ufeff")
@@ -631,7 +608,12 @@ def read_delimited(chunk: Chunk, options: TextOptions, *, labelled: bool, delimi
             break
         lines_read = records.line_num
         try:
-            row = parser.row(_named(record, chunk.header), chunk.line + begin) if record else None
+            row = None
+            if record:
+                names = chunk.header or tuple(str(k + 1) for k in range(len(record)))
+                if len(record) != len(names):
+                    raise MalformedRowError(f"{len(record)} fields instead of {len(names)}")
+                row = parser.row(dict(zip(names, record, strict=True)), chunk.line + begin)
         except MalformedRowError as error:
             malformed.append((begin, error))
             continue
@@ -642,14 +624,6 @@ def read_delimited(chunk: Chunk, options: TextOptions, *, labelled: bool, delimi
     starts = line_starts(chunk.data, chunk.size if malformed else 0)
     bad = [error.at(chunk.line + k, chunk.offset + int(starts[k])) for k, error in malformed]
     return parser.documents(rows, bad, multiline)
-
-
-def _named(record: list[str], header: tuple[str, ...]) -> dict[str, str]:
-    """The values of a record by name."""
-    names = header or tuple(str(k + 1) for k in range(len(record)))
-    if len(record) != len(names):
-        raise MalformedRowError(f"{len(record)} fields instead of {len(names)}")
-    return dict(zip(names, record, strict=True))
 
 
 # ----------------------------------------------------------------------------------------------------------------------

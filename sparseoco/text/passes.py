@@ -4,7 +4,7 @@ import ctypes
 import os
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -28,7 +28,7 @@ from sparseoco.text.array_files import load_arrays, save_arrays
 from sparseoco.text.documents import BadRow
 from sparseoco.text.formats import AUTO, DELIMITERS, FOLDERS, TABLES, UNLABELLED, UTF8, Stream
 from sparseoco.text.options import PER_INGEST, SHARD_BYTES, TextOptions
-from sparseoco.text.parsers import SLACK, RecordScanner, blank_size, line_starts, line_too_long, parse_header
+from sparseoco.text.parsers import BOM, SLACK, RecordScanner, line_starts, line_too_long, parse_header
 from sparseoco.text.sources import Source, check_apart, check_applied, files_again, find_sources, with_unique_names
 from sparseoco.text.splits import Content, Listing, Split, check_bad_rows, read_files
 from sparseoco.text.tables import RowGroup, close_tables, open_table, projection
@@ -70,14 +70,8 @@ def call_and_release(step: Callable[..., Any], *arguments: Any) -> Any:
 # Run the steps of ingest on a Dask cluster, or in threads of this process.
 
 
-class Result(Protocol):
-    """The result of a submitted step."""
-
-    def result(self) -> Any:
-        """Wait for it. Raises the error of the step."""
-
-    def done(self) -> bool:
-        """Whether it has ended."""
+Result: TypeAlias = Future[Any]
+"""The result of a submitted step; of a cluster a `SubmittedTask`, which has the same interface."""
 
 
 class Tasks(NamedTuple):
@@ -135,14 +129,14 @@ def open_tasks(client: Any = None, failure: str = "A step of ingest failed") -> 
 
 
 def _cluster_tasks(client: Any, failure: str) -> Iterator[Tasks]:
-    from distributed import Future, LocalCluster
+    from distributed import LocalCluster
 
     from sparseoco.execution.clusters import SubmittedTask, TaskError, TaskPool
 
     pool = TaskPool(client, failure)
-    submitted: WeakSet[Future] = WeakSet()  # a result is freed when nothing here waits for it
+    submitted: WeakSet[Any] = WeakSet()  # a result is freed when nothing here waits for it
 
-    def submit(function: Callable[..., Any], *arguments: Any) -> SubmittedTask:
+    def submit(function: Callable[..., Any], *arguments: Any) -> Any:
         task = SubmittedTask(pool, pool.submit(call_and_release, function, *arguments, name=function.__name__))
         submitted.add(task.future)
         return task
@@ -257,7 +251,8 @@ def read_head(data: bytes, source: Source, options: TextOptions, *, at_end: bool
     if delimiter is None:
         return Head()
     scanner = RecordScanner(source.path, delimiter, options)
-    size = scanner.find_end(data, blank_size(data), 1, at_end=at_end)
+    blank = len(data) - len(data.lstrip(BOM + b"\r\n"))  # the mark and blank lines before the first record
+    size = scanner.find_end(data, blank, 1, at_end=at_end)
     if size < 0:
         return None
     header = parse_header(data[:size], scanner)
@@ -349,21 +344,7 @@ def _line_end(
 # Cuts of Parquet and Arrow files: parts of row groups, or several of them, by the size of their columns.
 
 
-def cut_table(source: Source, options: TextOptions, shard_bytes: int) -> Iterator[tuple[int, int, int]]:
-    """(first row, last row + 1, share of the bytes of the file) of the parts of a table.
-
-    Raises `InputError` for a file that is corrupt or has none of the columns, and `StorageError`.
-    """
-    if not source.bytes:
-        return
-    table = open_table(source.absolute, source.format, source.key, source.pin)
-    groups = table.row_groups(projection(table, options, labelled=False))
-    total = sum(group.rows for group in groups)
-    for start, stop in _parts(groups, shard_bytes):
-        yield start, stop, source.bytes * stop // total - source.bytes * start // total
-
-
-def _parts(groups: Sequence[RowGroup], size: int) -> Iterator[tuple[int, int]]:
+def cut_groups(groups: Sequence[RowGroup], size: int) -> Iterator[tuple[int, int]]:
     """Rows [start, stop) of parts of about `size` bytes.
 
     A larger row group is cut into parts with the same number of rows; smaller ones are put together.
@@ -468,13 +449,18 @@ class SplitReader:
 
     def __iter__(self) -> Iterator[tuple[Split, Content | None]]:
         if self.source.format in TABLES:
-            for start, stop, size in cut_table(self.source, self.options, self.shard_bytes):
-                yield self._split(start, stop, size), None
+            if not self.source.bytes:
+                return
+            table = open_table(self.source.absolute, self.source.format, self.source.key, self.source.pin)
+            groups = table.row_groups(projection(table, self.options, labelled=False))
+            total, size = sum(group.rows for group in groups), self.source.bytes
+            for start, stop in cut_groups(groups, self.shard_bytes):
+                yield self._split(start, stop, size * stop // total - size * start // total), None
         elif self.source.format in FOLDERS:
             self.codec = self.options.encoding
             listing = Listing.of(self.source.absolute, files_again(self.source, self.options))
             for start, stop, size in listing.cuts(self.shard_bytes):
-                yield self._split(start, stop, size), listing.part(start, stop)
+                yield self._split(start, stop, size), listing._replace(table=listing.table.slice(start, stop - start))
         else:
             yield from self._read_file()
 
@@ -624,14 +610,6 @@ def _check_source(source: Source, options: TextOptions) -> None:
             pass
     elif source.pin.condition is None:
         check_unchanged(source.path, source.pin)
-
-
-def source_entries(sources: Sequence[Source], digests: Sequence[str], rows: Sequence[int]) -> list[SourceEntry]:
-    """The sources in a manifest, with their digests and numbers of documents."""
-    return [
-        SourceEntry(path=source.absolute, bytes=source.bytes, modified_ns=source.modified_ns, sha256=sha256, rows=n)
-        for source, sha256, n in zip(sources, digests, rows, strict=True)
-    ]
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -10,14 +10,13 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
 from sparseoco.storage.locations import Location, real_path
 from sparseoco.store.shards import Store
 from sparseoco.text.counting import count_documents
 from sparseoco.text.documents import BadRow, CountedDocuments, Documents, ParsedRow
-from sparseoco.text.encoding import HashIndex, encode_rows
+from sparseoco.text.encoding import CountRows, HashIndex, encode_rows
 from sparseoco.text.formats import FOLDERS, TABLES, UNLABELLED, UTF8, first_bytes
 from sparseoco.text.options import SHARD_BYTES, TextOptions
 from sparseoco.text.parsers import MalformedRowError, RecordParser, encode_text, load_object, object_keys
@@ -339,9 +338,7 @@ Features: TypeAlias = NgramIndex | HashIndex
 """The columns of a count matrix: terms, or hashed features."""
 
 
-def count_texts(
-    texts: Inputs, features: Features, options: TextOptions
-) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[Any]]:
+def count_texts(texts: Inputs, features: Features, options: TextOptions) -> CountRows:
     """Count the features in documents; other terms are ignored.
 
     Parameters
@@ -384,7 +381,17 @@ def as_documents(texts: Inputs, options: TextOptions) -> Documents | CountedDocu
     if isinstance(texts, str | bytes | Mapping | Set) or hasattr(texts, "columns"):  # whose items are no texts in order
         wanted = "[record], a list of mappings" if options.fields else "[text], a list of strings"
         raise InputError(f"The texts are one {type(texts).__name__}: write {wanted}.", code="invalid-texts")
-    return read_records(texts, options) if options.fields else _documents(texts, options)
+    if options.fields:
+        return read_records(texts, options)
+    rows = []
+    for number, text in enumerate(texts, 1):
+        if not isinstance(text, str):
+            raise InputError(f"Text {number} is not a string, but {type(text).__name__}.", code="invalid-texts")
+        try:
+            rows.append(ParsedRow(encode_text(text, options), "", None, number))
+        except MalformedRowError as error:
+            raise InputError(f"Text {number}: {error.reason}.", code=error.code) from None
+    return Documents.from_rows(rows, [], None)
 
 
 def read_records(records: Sequence[Any], options: TextOptions, first: int = 1) -> Documents:
@@ -412,15 +419,3 @@ def _plain(value: Any) -> Any:
     """A scalar of NumPy as one of Python; NaN as none."""
     value = value.item() if isinstance(value, np.generic) else value
     return None if isinstance(value, float) and math.isnan(value) else value
-
-
-def _documents(texts: Sequence[Any], options: TextOptions) -> Documents:
-    rows = []
-    for number, text in enumerate(texts, 1):
-        if not isinstance(text, str):
-            raise InputError(f"Text {number} is not a string, but {type(text).__name__}.", code="invalid-texts")
-        try:
-            rows.append(ParsedRow(encode_text(text, options), "", None, number))
-        except MalformedRowError as error:
-            raise InputError(f"Text {number}: {error.reason}.", code=error.code) from None
-    return Documents.from_rows(rows, [], None)

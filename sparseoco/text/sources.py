@@ -320,7 +320,9 @@ def _content_format(path: str, compression: str | None) -> str | None:
         if start.startswith(magic):
             return form
     head = first_bytes(path, compression, 1 << 16, AUTO).removeprefix(b"\xef\xbb\xbf").lstrip()
-    return formats.format_of_line(head.partition(b"\n")[0])
+    line = head.partition(b"\n")[0].strip()
+    patterns = ((name, form.first_line.encode()) for name, form in formats.FORMATS.items() if form.first_line)
+    return next((name for name, pattern in patterns if re.match(pattern, line)), None)
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -85,16 +85,6 @@ class Listing(NamedTuple):
         arrays, facts = load_arrays(path)
         return cls(facts["folder"], pa.ipc.open_stream(pa.py_buffer(arrays["files"])).read_all())
 
-    def part(self, start: int, stop: int) -> "Listing":
-        """Files [start, stop)."""
-        return Listing(self.folder, self.table.slice(start, stop - start))
-
-    def files(self) -> list[FolderFile]:
-        """The files with their versions."""
-        folder = location(self.folder)
-        rows = zip(*(column.to_pylist() for column in self.table.columns), strict=True)
-        return [FolderFile(name, str(folder / name), Pin(*pin)) for name, *pin in rows]
-
     def cuts(self, shard_bytes: int) -> Iterator[tuple[int, int, int]]:
         """(first, last + 1, bytes) of runs of files, cut by the rule for lines: after a file that reaches an edge.
 
@@ -117,7 +107,9 @@ def read_files(split: "Split", listing: Listing, options: TextOptions) -> Docume
     bad: list[BadRow] = []
     digest = SetDigest()
     labelled = split.format not in formats.UNLABELLED
-    files = listing.files()
+    folder = location(listing.folder)
+    listed = zip(*(column.to_pylist() for column in listing.table.columns), strict=True)
+    files = [FolderFile(name, str(folder / name), Pin(*pin)) for name, *pin in listed]
     contents = small_contents((file.path, file.pin) for file in files)
     for file, content in zip(files, contents, strict=True):
         compression = compression_by_name(file.name)
@@ -346,8 +338,15 @@ def fields_to_name(split: Split, row: BadRow, options: TextOptions) -> str:
     used |= {str(name): field for name, field in options.columns.items()}
     if split.format != "jsonl" or row.code != "missing-field" or kind not in used:
         return ""
-    lines = _text_near(split.name, row.offset).splitlines(keepends=True)
-    names = tuple(dict.fromkeys(name for line in lines for name in parsers.object_keys(line)))
+    compression = compression_by_name(split.name)
+    try:
+        if compression is None:
+            text = some_bytes(split.name, row.offset, formats.SAMPLE)
+        else:
+            text = formats.first_bytes(split.name, compression, formats.SAMPLE, start=row.offset)[: formats.SAMPLE]
+    except OSError as error:
+        raise storage_error(error, location(split.name)) from error
+    names = tuple(dict.fromkeys(name for line in text.splitlines(keepends=True) for name in parsers.object_keys(line)))
     kinds = {kind} if options.fields else {"text", kind}  # a text is always needed
     absent = [name for name in used if name in kinds and used[name] not in names]
     return (
@@ -355,17 +354,6 @@ def fields_to_name(split: Split, row: BadRow, options: TextOptions) -> str:
         if names and kind in absent
         else ""
     )
-
-
-def _text_near(path: str, start: int) -> bytes:
-    """The `SAMPLE` bytes of a file from `start` on, decompressed."""
-    compression = compression_by_name(path)
-    try:
-        if compression is None:
-            return some_bytes(path, start, formats.SAMPLE)
-        return formats.first_bytes(path, compression, formats.SAMPLE, start=start)[: formats.SAMPLE]
-    except OSError as error:
-        raise storage_error(error, location(path)) from error
 
 
 # ----------------------------------------------------------------------------------------------------------------------

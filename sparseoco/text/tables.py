@@ -200,7 +200,7 @@ class TableFile:
     def _translated(self, place: str = "") -> Iterator[None]:
         try:
             yield
-            self._check_version()
+            check_version(self.path, self.pin)
         except FileExistsError:
             raise changed(self.path) from None
         except FileNotFoundError as error:
@@ -211,14 +211,10 @@ class TableFile:
         except (pa.ArrowException, OSError, EOFError) as error:
             if isinstance(error, OSError) and (error.errno or isinstance(error, StorageError)):
                 raise storage_error(error, location(self.path)) from error
-            self._check_version()
+            check_version(self.path, self.pin)
             raise InputError(
                 f"{self.path}{place} is corrupt: it is not valid {self.form.capitalize()}.", code="corrupt-file"
             ) from error
-
-    def _check_version(self) -> None:
-        if self.pin is not None:
-            check_version(self.path, self.path, self.pin)
 
 
 _open: OrderedDict[tuple[str, str], TableFile] = OrderedDict()
@@ -345,7 +341,7 @@ def read_table(
         raise InputError(
             f"{table.path}: a column has a type or values that cannot be used: {kinds}.", code="unsupported-format"
         ) from error
-    return parser.documents(rows, bad, carried=carried)
+    return parser.documents(rows, bad)._replace(carried=carried)
 
 
 def _records(batches: list[pa.RecordBatch], options: TextOptions, *, labelled: bool) -> Iterator[Mapping[str, Any]]:

@@ -90,10 +90,6 @@ class Exchange(NamedTuple):
         """The names of the pieces of a group, of the names of all pieces."""
         return list(names[number * self.group_size : (number + 1) * self.group_size])
 
-    def pieces(self, names: Sequence[str]) -> list[Location]:
-        """The files of pieces with these names."""
-        return [location(self.folder) / name for name in names]
-
     def edges(self) -> list[bytes]:
         """The first tokens of all ranges but the first."""
         if self.n_ranges == 1:
@@ -111,12 +107,13 @@ def plan_exchange(folder: Location, key: str, names: Sequence[str], size: int, c
 
 
 @contextmanager
-def open_pieces(paths: Sequence[Location]) -> Iterator[list[array_files.ArrayReader]]:
-    """Open all pieces of a group; the limit on open files of this process is raised as far as the system allows."""
+def open_pieces(exchange: Exchange, names: Sequence[str]) -> Iterator[list[array_files.ArrayReader]]:
+    """Open pieces of a group by their names. The limit on open files is raised as far as the system allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     with ExitStack() as opened:
+        paths = [location(exchange.folder) / name for name in names]
         yield [opened.enter_context(array_files.ArrayReader(path, MERGED)) for path in paths]
 
 
@@ -144,14 +141,6 @@ def term_fields(strings: pa.Array, naming: Naming) -> NDArray[np.int64]:
     for field, (name, _) in enumerate(naming.namespaces or ()):
         found[np.asarray(pc.starts_with(strings, name))] = field
     return found
-
-
-def token_spaces(tokens: pa.Array, naming: Naming) -> NDArray[np.uint8]:
-    """Bytes between the tokens of the terms that begin with each of these tokens: 1 for a space, or 0."""
-    if naming.namespaces is None:
-        return np.full(len(tokens), 0 if naming.characters else 1, np.uint8)
-    own = np.array([*(0 if characters else 1 for _, characters in naming.namespaces), 1], np.uint8)
-    return own[term_fields(tokens, naming)]
 
 
 def _without_prefix(terms: pa.Array, name: str, characters: bool) -> pa.ListArray:
@@ -247,11 +236,6 @@ class Vocabulary(NamedTuple):
                 features[bounds[n - 1] : bounds[n]][found] = self.ids[n - 1][positions[found]]
         return features
 
-    @property
-    def level_sizes(self) -> list[int]:
-        """Number of n-grams of each length."""
-        return [len(self.tokens), *(keys.size for keys in self.keys)]
-
     def terms(self, numbers: NDArray[np.int64], naming: Naming = WORDS) -> pa.Array:
         """Names of n-grams, numbered over all levels concatenated. Strings, or large strings from 2 GiB on."""
         parents = NgramParents.of([np.arange(len(self.tokens), dtype=np.uint64), *self.keys])
@@ -294,7 +278,12 @@ class NgramParents(NamedTuple):
 def ngram_names(numbers: NDArray[np.int64], parents: NgramParents, tokens: pa.Array, naming: Naming) -> pa.Array:
     """Names of n-grams, whose last tokens are int32: strings, or large strings from 2 GiB on."""
     prefixes, lasts, depth = parents
-    spaces = token_spaces(tokens, naming)
+    # Bytes between the tokens of the terms that begin with each of the tokens: 1 for a space, or 0.
+    if naming.namespaces is None:
+        spaces = np.full(len(tokens), 0 if naming.characters else 1, np.uint8)
+    else:
+        own = np.array([*(0 if characters else 1 for _, characters in naming.namespaces), 1], np.uint8)
+        spaces = own[term_fields(tokens, naming)]
     token_bytes, token_offsets = array_files.string_buffers(tokens)
     padded = np.concatenate([token_bytes, np.zeros(8, np.uint8)])
     offsets = term_offsets(numbers, prefixes, lasts, token_offsets, spaces)
@@ -312,15 +301,10 @@ MAX_TOKENS = 2**31 - 1
 SAMPLED_PIECES, SAMPLED_NGRAMS = 32, 8  # to choose edges: pieces, and n-grams of all of them for each range
 
 
-def sampled_pieces(names: Sequence[str]) -> list[str]:
-    """Some of the pieces with these names, from which edges are chosen."""
-    return [names[k] for k in np.unique(np.linspace(0, len(names) - 1, SAMPLED_PIECES).astype(int))]
-
-
 def sample_edges(target: Location, exchange: Exchange, names: Sequence[str]) -> None:
     """Choose the tokens between ranges with about equally many n-grams, from a sample of the pieces."""
     sample: list[bytes] = []
-    with open_pieces(exchange.pieces(names)) as pieces:
+    with open_pieces(exchange, names) as pieces:
         for piece in pieces:
             sample += _sample_first_tokens(piece, -(-SAMPLED_NGRAMS * exchange.n_ranges // len(pieces)))
     sample.sort()
@@ -353,7 +337,7 @@ def unite_group(target: Location, exchange: Exchange, names: Sequence[str]) -> N
     ranges begin in its own tokens.
     """
     edges = exchange.edges()
-    with open_pieces(exchange.pieces(names)) as pieces:
+    with open_pieces(exchange, names) as pieces:
         cuts = [_cut_tokens(piece, edges) for piece in pieces]
         maps: list[list[NDArray[np.int32]]] = [[] for _ in pieces]
         first = 0
@@ -523,7 +507,7 @@ class NgramIndex:
 
     @cached_property
     def _tables(self) -> NgramTables:
-        firsts = np.cumsum([0, *self.vocabulary.level_sizes])
+        firsts = np.cumsum([0, len(self.vocabulary.tokens), *(keys.size for keys in self.vocabulary.keys)])
         keys = np.concatenate([np.empty(0, np.uint64), *self.vocabulary.keys])
         ids = np.concatenate(self.vocabulary.ids).astype(np.int32)
         return NgramTables(firsts, ids, keys, *key_tables(keys, firsts[1:] - firsts[1]))
