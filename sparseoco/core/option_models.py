@@ -87,11 +87,7 @@ def validate(model: type[T], values: Any, source: str = "", *, folder: object = 
     try:
         return model.model_validate(values, context=folder)
     except ValidationError as error:
-        first = error.errors()[0]
-        cause = getattr(first.get("ctx", {}).get("error"), "__cause__", None)
-        code = cause.code if isinstance(cause, SparseocoError) else "invalid-option"
-        code = _CODES.get(first["type"], code)
-        raise InputError(f"{source}: " * bool(source) + _describe(error, model), code=code) from None
+        raise InputError(f"{source}: " * bool(source) + _describe(error, model), code=_code(error)) from None
 
 
 def _describe_problem(problem: Mapping[str, Any], known: Sequence[str] = ()) -> str:
@@ -157,3 +153,11 @@ def _describe(error: ValidationError, model: type[BaseModel]) -> str:
             sentences.append(sentence)
     text = "; ".join(sentences)
     return text if text.endswith("?") else f"{text}."
+
+
+def _code(error: ValidationError) -> str:
+    first = error.errors()[0]
+    if first["type"] in _CODES:
+        return _CODES[first["type"]]
+    cause = getattr(first.get("ctx", {}).get("error"), "__cause__", None)
+    return cause.code if isinstance(cause, SparseocoError) else "invalid-option"

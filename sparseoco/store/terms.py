@@ -16,17 +16,10 @@ from sparseoco.storage.commit import commit_json, digest_value, read_validated
 from sparseoco.storage.locations import Location
 from sparseoco.storage.tables import read_checkpoint, write_checkpoint
 from sparseoco.store import manifest as manifests
+from sparseoco.store import shards as stores
 from sparseoco.store.entries import ShardEntry, first_manifest
 from sparseoco.store.manifest import FieldEntry
-from sparseoco.store.shards import (
-    ShardRows,
-    Store,
-    StoreReference,
-    open_store,
-    store_reference,
-    write_shard,
-    write_terms,
-)
+from sparseoco.store.shards import Store
 from sparseoco.store.weighting import Weighting
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -99,13 +92,13 @@ def read_feature_subset(folder: Location) -> FeatureSubset | None:
         return None
     with read_checkpoint(path) as (described, read):
         return FeatureSubset(
-            open_store(StoreReference(*described["source"])), read("features"), described["model_sha256"]
+            stores.open_store(stores.StoreReference(*described["source"])), read("features"), described["model_sha256"]
         )
 
 
 def write_feature_subset(subset: FeatureSubset, folder: Location) -> None:
     """Write the file that `read_feature_subset` reads."""
-    described = {"source": list(store_reference(subset.source)), "model_sha256": subset.model_sha256}
+    described = {"source": list(stores.store_reference(subset.source)), "model_sha256": subset.model_sha256}
     write_checkpoint(folder / SUBSET, described, [("features", subset.features)])
 
 
@@ -121,7 +114,7 @@ def cut_shard(subset: FeatureSubset, shard: int, folder: Location) -> ShardEntry
     selected = ids >= 0
     before = np.concatenate([[0], np.cumsum(selected)])
     part = rows._replace(indptr=before[rows.indptr], indices=ids[selected], counts=rows.counts[selected])
-    entry = write_shard(folder, part, n_features=subset.features.size)
+    entry = stores.write_shard(folder, part, n_features=subset.features.size)
     commit_json(entry_path, entry.model_dump(mode="json"))
     return entry
 
@@ -136,7 +129,7 @@ def commit_feature_subset(subset: FeatureSubset, folder: Location) -> Store:
     named = subset.source.describe(subset.features)
     documents = subset.source.document_frequencies()[subset.features]
     ids = np.arange(subset.features.size)
-    vocabulary = write_terms(folder, "vocabulary", ids, named["term"], named["count"], documents)
+    vocabulary = stores.write_terms(folder, "vocabulary", ids, named["term"], named["count"], documents)
     manifest = first_manifest(
         folder,
         shards,
@@ -174,17 +167,17 @@ def write_dense(
     for first in range(0, rows, shard_rows):
         part = counts[first : first + shard_rows]
         where = np.nonzero(part)
-        shard = ShardRows(
+        shard = stores.ShardRows(
             ids=pa.array([f"d{i}" for i in range(first, first + len(part))]),
             labels=labels[first : first + len(part)],
             indptr=np.concatenate([[0], np.cumsum((part > 0).sum(axis=1))]),
             indices=where[1].astype(np.int32),
             counts=part[where].astype(np.uint16),
         )
-        entries.append(write_shard(folder, shard, n_features=features))
+        entries.append(stores.write_shard(folder, shard, n_features=features))
     terms = pa.array([f"t{j}" for j in range(features)])
     totals, documents = counts.sum(axis=0), (counts > 0).sum(axis=0)
-    vocabulary = write_terms(folder, "vocabulary", np.arange(features), terms, totals, documents)
+    vocabulary = stores.write_terms(folder, "vocabulary", np.arange(features), terms, totals, documents)
     classes = tuple(manifests.ClassEntry(name=f"c{k}", rows=n) for k, n in enumerate(np.bincount(labels).tolist()))
     manifest = first_manifest(
         folder,

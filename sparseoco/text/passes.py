@@ -19,7 +19,6 @@ from sparseoco.core.errors import DamagedError, InputError, SparseocoError
 from sparseoco.core.logs import ProgressCallback
 from sparseoco.storage import inputs
 from sparseoco.storage.commit import digest_value, remove_file
-from sparseoco.storage.inputs import check_unchanged, digest_stored, names_versions
 from sparseoco.storage.locations import Location, location, map_concurrently, real_path
 from sparseoco.store.entries import SourceEntry
 from sparseoco.store.manifest import Manifest
@@ -421,9 +420,9 @@ def digest_source(source: Source, options: TextOptions) -> str:
             digest.update(read_files(split, listing, options).digest)
         return digest.hexdigest()
     # A remote table is not read only for its digest: its ETag identifies it.
-    if source.format in TABLES and names_versions(source.path):
+    if source.format in TABLES and inputs.names_versions(source.path):
         return source.key
-    return digest_stored(source.absolute, source.path, source.pin)
+    return inputs.digest_stored(source.absolute, source.path, source.pin)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -606,10 +605,10 @@ def check_sources(sources: Sequence[Source], options: TextOptions) -> None:
 
 def _check_source(source: Source, options: TextOptions) -> None:
     if source.pin is None:
-        for _ in () if names_versions(source.path) else files_again(source, options):
+        for _ in () if inputs.names_versions(source.path) else files_again(source, options):
             pass
     elif source.pin.condition is None:
-        check_unchanged(source.path, source.pin)
+        inputs.check_unchanged(source.path, source.pin)
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -204,7 +204,8 @@ def _folder_sources(folder: str, options: TextOptions) -> list[Source]:
         or options.format not in ("auto", "folder")
         or (options.format == "auto" and _are_tables(every))
     ):  # remote files whose format the name does not show are read concurrently
-        found = stored.map_files(folder, lambda file: _file_source(file, options), list_files(folder, options))
+        files = sorted(iter_files(folder, options), key=attrgetter("order"))
+        found = stored.map_files(folder, lambda file: _file_source(file, options), files)
         return [source._replace(of_folder=True) for source in found]
     _check_labels(every)
     form = "files" if options.unlabelled else "folder"
@@ -341,11 +342,6 @@ def iter_files(folder: str, options: TextOptions) -> Iterator[FolderFile]:
     return (file for file in _all_files(folder, options) if _is_read(file.name, options))
 
 
-def list_files(folder: str, options: TextOptions) -> list[FolderFile]:
-    """The files that `iter_files` gives, folder by folder in alphabetical order."""
-    return sorted(iter_files(folder, options), key=attrgetter("order"))
-
-
 def files_again(source: Source, options: TextOptions) -> Iterator[FolderFile]:
     """The files of a folder. Raises `InputError` at the end if they are not those that were found."""
     versions = stored.SetDigest()
@@ -357,7 +353,7 @@ def files_again(source: Source, options: TextOptions) -> Iterator[FolderFile]:
 
 
 def hidden_files(inputs: Iterable[str], options: TextOptions) -> list[str]:
-    """The hidden files and folders below local inputs, which `list_files` leaves out, unless `exclude` names them."""
+    """The hidden files and folders below local inputs, which `iter_files` leaves out, unless `exclude` names them."""
     folders = [item for item in inputs if os.path.isdir(item)]
     found = ((folder, file.name) for folder in folders for file in _all_files(folder, options))
     names = ((folder, name) for folder, name in found if _is_hidden(name) and not _matches(name, options.exclude))

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from sparseoco.core.errors import InputError
 from sparseoco.storage.locations import Location, location
 from sparseoco.text import array_files
-from sparseoco.text.array_files import Arrays
 from sparseoco.text.counting import alphabetical_order, inverse, level_bounds, tokenize
 from sparseoco.text.documents import Texts
 from sparseoco.text.kernels.lookup import NgramRange, NgramTables, find_ngrams, key_tables
@@ -215,7 +214,7 @@ class Vocabulary(NamedTuple):
             ids.append(level_ids)
         return cls(flat.dictionary.take(pa.array(order)), tuple(keys), tuple(ids), len(sizes))
 
-    def features(self, counts: Arrays) -> NDArray[np.int64]:
+    def features(self, counts: array_files.Arrays) -> NDArray[np.int64]:
         """The feature of each n-gram of partial counts, by its number; −1 for terms that are not in the vocabulary."""
         tokens = array_files.stored_strings(counts, "token").cast(self.tokens.type)
         token_map = pc.fill_null(pc.index_in(tokens, value_set=self.tokens), -1).to_numpy().astype(np.int64)
@@ -230,7 +229,10 @@ class Vocabulary(NamedTuple):
                 prefix, last = positions[prefix], token_map[last]
                 known = np.flatnonzero((prefix >= 0) & (last >= 0))
                 positions = np.full(prefix.size, -1, np.int64)
-                positions[known] = _locate(pack_keys(prefix[known], last[known]), self.keys[n - 2])
+                keys, level = pack_keys(prefix[known], last[known]), self.keys[n - 2]
+                if level.size:
+                    places = np.minimum(np.searchsorted(level, keys), level.size - 1)
+                    positions[known] = np.where(level[places] == keys, places, -1)
             if f"totals_{n}" in counts:
                 found = positions >= 0
                 features[bounds[n - 1] : bounds[n]][found] = self.ids[n - 1][positions[found]]
@@ -240,14 +242,6 @@ class Vocabulary(NamedTuple):
         """Names of n-grams, numbered over all levels concatenated. Strings, or large strings from 2 GiB on."""
         parents = NgramParents.of([np.arange(len(self.tokens), dtype=np.uint64), *self.keys])
         return ngram_names(numbers, parents._replace(lasts=parents.lasts.astype(np.int32)), self.tokens, naming)
-
-
-def _locate(keys: NDArray[np.uint64], known: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """The position of each key in `known`, or −1; both increase."""
-    if not known.size:
-        return np.full(keys.size, -1)
-    places = np.minimum(np.searchsorted(known, keys), known.size - 1)
-    return np.where(known[places] == keys, places, -1)
 
 
 class NgramParents(NamedTuple):
@@ -479,7 +473,7 @@ class NgramIndex:
         rows: Rows = sort_rows(indptr, features, np.ones(features.size, np.uint32), self._features, self._features.size)
         return rows
 
-    def columns(self, counts: Arrays, options: TokenizerOptions) -> tuple[NDArray[np.int64], int]:
+    def columns(self, counts: array_files.Arrays, options: TokenizerOptions) -> tuple[NDArray[np.int64], int]:
         """(the feature of each n-gram of partial counts or −1, number of features)."""
         return self.vocabulary.features(counts), self.vocabulary.size
 

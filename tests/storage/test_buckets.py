@@ -36,7 +36,7 @@ from sparseoco.store.shards import Store
 from sparseoco.text.formats import Stream
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
-from sparseoco.text.sources import find_sources, list_files
+from sparseoco.text.sources import find_sources, iter_files
 from tests.search.by_hand import cluster_by_hand
 from tests.storage.conftest import SECRET
 from tests.support.commands import Cli
@@ -263,7 +263,7 @@ def test_small_files_are_read_concurrently(bucket: Location) -> None:
     sizes = {"a": 3, "b": 0, "c": stored.SMALL_FILE, "d": stored.SMALL_FILE + 1}
     for name, size in sizes.items():
         commit_bytes(bucket / "x" / name, b"x" * size)
-    files = list_files(f"{bucket}/x", TextOptions())
+    files = sorted(iter_files(f"{bucket}/x", TextOptions()))
     contents = list(stored.small_contents((file.path, file.pin) for file in files))
     assert [None if content is None else len(content) for content in contents] == [3, 0, stored.SMALL_FILE, None]
     for file, content in zip(files, contents, strict=True):
