@@ -83,8 +83,8 @@ def log_to(target: str | None) -> Iterator[None]:
     A target that is logged to already gets each record once. Raises `InputError` for a file that cannot be written.
     """
     logger = logging.getLogger("sparseoco")
-    name = target if target in (None, "-") else str(Path(target).resolve())  # one for all spellings of a path
-    if target is None or name in {handler.get_name() for handler in logger.handlers}:
+    names = {handler.get_name() for handler in logger.handlers}  # one for all spellings of a path
+    if target is None or (name := target if target == "-" else str(Path(target).resolve())) in names:
         yield
         return
     before = logger.level, logger.propagate
