@@ -442,12 +442,20 @@ class TaskPool:
         (found,) = self.map(function, [arguments])
         return found
 
-    def map(self, function: Callable[..., Any], arguments: Sequence[Sequence[Any]]) -> list[Any]:
-        """Run a task for each tuple of arguments; return the results, in order. Raises `TaskError` if one failed."""
+    def map(
+        self,
+        function: Callable[..., Any],
+        arguments: Sequence[Sequence[Any]],
+        placed: Sequence[Mapping[str, Any]] | None = None,
+    ) -> list[Any]:
+        """Run a task for each tuple of arguments; return the results, in order. Raises `TaskError` if one failed.
+
+        `placed` has the placement of each, as `submit` takes it.
+        """
         results: dict[int, Any] = {}
 
         def start(i: int) -> Future:
-            return self.submit(function, *arguments[i])
+            return self.submit(function, *arguments[i], **(placed[i] if placed else {}))
 
         for outcome in self.run(range(len(arguments)), start):
             self.check(outcome)

@@ -420,7 +420,7 @@ def count_fields(documents: Documents | CountedDocuments, options: TextOptions) 
     parts: list[tuple[str, Arrays]] = []
     kept: Arrays = {}
     for name, field in options.fields.items():
-        values = documents.fields[name] if len(documents) else pa.array([], pa.string())
+        values: Any = documents.fields[name] if len(documents) else pa.array([], pa.string())
         if isinstance(field, NumberField):
             numbers = np.asarray(values, np.float64)
             kept[f"{MISSING}{name}"] = is_missing(numbers)

@@ -341,7 +341,8 @@ def read_table(
         raise InputError(
             f"{table.path}: a column has a type or values that cannot be used: {kinds}.", code="unsupported-format"
         ) from error
-    return parser.documents(rows, bad)._replace(carried=carried)
+    documents = parser.documents(rows, bad)
+    return Documents(**documents._asdict() | {"carried": carried})
 
 
 def _records(batches: list[pa.RecordBatch], options: TextOptions, *, labelled: bool) -> Iterator[Mapping[str, Any]]:
