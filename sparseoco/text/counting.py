@@ -672,9 +672,8 @@ def packed_labels(labels: Labels) -> Arrays:
         return {"labels": labels}
     if not pa.types.is_list(labels.type):
         return array_files.packed_strings("label", labels)
-    return {"label_indptr": labels.offsets.to_numpy().astype(np.int64)} | array_files.packed_strings(
-        "label", labels.values
-    )
+    indptr = labels.offsets.to_numpy().astype(np.int64)
+    return {"label_indptr": indptr} | array_files.packed_strings("label", labels.values)
 
 
 def without_rows(counts: PartialCounts, rows: NDArray[np.int64]) -> PartialCounts:
