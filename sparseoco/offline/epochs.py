@@ -11,18 +11,16 @@ from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
 from sparseoco.kernels import coordinate
-from sparseoco.kernels.columns import MEASURE
-from sparseoco.kernels.epoch import EpochColumns, draw, largest_counts
-from sparseoco.kernels.full_pass import block_weights, coordinate_bounds, loss_kernels, max_abs_scales, row_norms
+from sparseoco.kernels.columns import MEASURE, block_weights, coordinate_bounds, loss_kernels, max_abs_scales, row_norms
+from sparseoco.kernels.epoch import EpochColumns, draw
 from sparseoco.kernels.order import epoch_rows
 from sparseoco.learners import find_algorithm
 from sparseoco.learners.cao_rcd import lipschitz, slope_bounds
-from sparseoco.learners.contract import Algorithm
+from sparseoco.learners.contract import Algorithm, Grid
 from sparseoco.learners.losses import Loss, find_loss
 from sparseoco.learners.penalties import Penalty, find_penalty, penalty_values
 from sparseoco.offline import passes as full_passes
 from sparseoco.offline.passes import ColumnMajor, Floats, LocalPasses, PassRequest, PassResult, RowSource, SpanRows
-from sparseoco.training.learner import Grid, expand
 from sparseoco.training.validation import checked_labels, checked_rows, checked_sample_weights, output_shape
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -69,7 +67,7 @@ class EpochProblem(NamedTuple):
             raise InputError(f"{algorithm} learns from a stream: use sparseoco.Learner.", code="unsupported-algorithm")
         outputs, response = output_shape(loss_, n_classes)
         positive = {"regression": (-1,), "binary": (1,)}.get(response, tuple(range(outputs)))
-        configurations = tuple(expand(definition, grid))
+        configurations = tuple(definition.expand(grid))
         for configuration in configurations:
             definition.rule(loss_, penalty_, configuration)  # raises for unsupported combinations
         return cls(definition, loss_, penalty_, configurations, positive, n_features, intercept)
@@ -116,7 +114,7 @@ class EpochProblem(NamedTuple):
     def sampled(self) -> EpochColumns:
         """The state before the first round, for configurations that share their rounds."""
         columns = self.loss, self.penalty, self.configurations, self.positive
-        return EpochColumns(*columns, self.coordinates, intercept=self.intercept)
+        return EpochColumns(*columns, self.coordinates, self.intercept)
 
     def penalties(self, weights: Floats) -> Floats:
         """(configurations,): αψ of weights (n_features, columns)."""
@@ -213,11 +211,13 @@ class Share(NamedTuple):
 
 def row_sizes(examples: SpanRows, start: int, stop: int) -> Floats:
     """L_j = ω_j·max_i |a_{j,i}| of the examples at positions start..stop of a span, with sample weights ω_j."""
-    sizes = (
-        full_passes.row_weights(rows) * largest_counts(rows.indptr, rows.values)
-        for rows in examples.chunks(start, stop)
-    )
-    return np.concatenate([np.zeros(0), *sizes])
+    sizes = [np.zeros(0)]
+    for rows in examples.chunks(start, stop):
+        largest = np.zeros(len(rows.labels))
+        owner = np.repeat(np.arange(largest.size), np.diff(rows.indptr))
+        np.maximum.at(largest, owner, np.abs(rows.values.astype(np.float64)))
+        sizes.append(full_passes.row_weights(rows) * largest)
+    return np.concatenate(sizes)
 
 
 class State(NamedTuple):

@@ -10,8 +10,7 @@ import numpy as np
 import scipy  # loads scipy.optimize and scipy.sparse when they are used
 from numpy.typing import NDArray
 
-from sparseoco.kernels.columns import RowBatch, Rows, with_intercept
-from sparseoco.kernels.full_pass import ACCUMULATE, MARGINS, RESPOND_SMOOTHED, accumulate_squares, loss_kernels
+from sparseoco.kernels.columns import ACCUMULATE, MARGINS, RESPOND_SMOOTHED, RowBatch, loss_kernels, with_intercept
 from sparseoco.learners.losses import find_loss
 from sparseoco.training.stream import MatrixRows, ordered_rows
 from sparseoco.training.stream import RowSource as StreamSource
@@ -137,7 +136,7 @@ class WithIntercept:
         return self._extended(self._source.gather(rows))
 
     def _extended(self, batch: RowBatch) -> RowBatch:
-        rows = with_intercept(Rows(batch.indptr, batch.indices, batch.values), self._feature)
+        rows = with_intercept(*batch[:3], self._feature)
         return batch._replace(indptr=rows.indptr, indices=rows.indices, values=rows.values)
 
 
@@ -362,7 +361,7 @@ class SpanRows(NamedTuple):
         for rows in self.chunks(*bounds):
             if rows.weights is not None:
                 rows = rows._replace(values=rows.values * np.repeat(np.sqrt(row_weights(rows)), np.diff(rows.indptr)))
-            accumulate_squares(rows.indices, rows.values, squares[:, 0])
+            np.add.at(squares[:, 0], rows.indices, rows.values.astype(np.float64) ** 2)
         return Partial(np.zeros(1), np.zeros(1), squares)
 
     def sample_weights(self, bounds: Bounds) -> Floats | None:

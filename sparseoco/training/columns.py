@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 
 from sparseoco.kernels import columns as loops
-from sparseoco.kernels.columns import ColumnBlock, Kernels, Rows, Scratch, State
+from sparseoco.kernels.columns import MARGINS, ColumnBlock, Kernels, Rows, Scratch, State
 from sparseoco.kernels.dense import DenseColumns
-from sparseoco.kernels.full_pass import MARGINS
 from sparseoco.kernels.responses import row_loss
 from sparseoco.learners.contract import Clock, Rule, stored_weight
 from sparseoco.learners.losses import Loss
@@ -81,9 +80,7 @@ class Columns(ColumnBlock):
         """Rounds on the clock."""
         return int(self.clock[0])
 
-    def learn(
-        self, rows: Rows, labels: np.ndarray, weights: np.ndarray | None = None, margins_out: np.ndarray | None = None
-    ) -> None:
+    def learn(self, rows: Rows, labels: np.ndarray, weights: np.ndarray | None, margins_out: np.ndarray | None) -> None:
         """Learn the rows in turn; `labels` and `weights` are read-only float64.
 
         `margins_out` (rows, width), if given, receives the margins with which each row was predicted, padding included.

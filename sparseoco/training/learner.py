@@ -1,16 +1,15 @@
 """The stateful interface of the learners: a grid of configurations trained together on one stream of sparse rows."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import product
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from sparseoco.core.errors import DamagedError, InputError
-from sparseoco.kernels.columns import Rows
+from sparseoco.kernels.columns import Rows, with_intercept
 from sparseoco.kernels.dense import DenseColumns
 from sparseoco.learners import find_algorithm
-from sparseoco.learners.contract import Algorithm, DenseRule
+from sparseoco.learners.contract import DenseRule, Grid
 from sparseoco.learners.losses import PORTFOLIO_LOSSES, check_portfolio, check_relatives
 from sparseoco.learners.penalties import find_penalty
 from sparseoco.storage.locations import Location, location
@@ -19,53 +18,11 @@ from sparseoco.training import validation
 from sparseoco.training.columns import AnyColumns, Columns
 
 # ----------------------------------------------------------------------------------------------------------------------
-# From a grid of parameters to a list of configurations.
-
-
-Grid = Mapping[str, Any] | Sequence[Mapping[str, Any]]
-
-
-def expand(algorithm: Algorithm, grid: Grid | None) -> list[dict[str, Any]]:
-    """The configurations of a grid, each with every parameter checked and its defaults filled in.
-
-    A mapping of parameters to values gives the product of the values: the first parameter in the learner's definition
-    varies slowest, whatever the order of the mapping, and a single value is a list of one. A sequence of mappings is
-    a list of configurations. Raises `InputError` naming the parameter that is unknown, empty or out of range.
-    """
-    if grid is None:
-        grid = {}
-    if not isinstance(grid, Mapping):
-        if isinstance(grid, (str, bytes)) or not all(isinstance(entry, Mapping) for entry in grid):
-            raise InputError("grid must map parameters to values, or be a list of such mappings.", code="invalid-grid")
-        if not grid:
-            raise InputError("grid is an empty list: there is no configuration to train.", code="invalid-grid")
-        return [algorithm.configuration(entry) for entry in grid]
-    algorithm.configuration({})  # raises for a required parameter
-    names = [parameter.name for parameter in algorithm.parameters]
-    for name in grid:
-        if name not in names:
-            algorithm.configuration({name: None})  # raises, naming those there are
-    axes = [(name, _values(algorithm, name, grid[name])) for name in names if name in grid]
-    return [
-        algorithm.configuration(dict(zip((name for name, _ in axes), values, strict=True)))
-        for values in product(*(values for _, values in axes))
-    ]
-
-
-def _values(algorithm: Algorithm, name: str, values: Any) -> list[Any]:
-    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
-        return [values]
-    listed = list(values)
-    if not listed:
-        raise InputError(f"{algorithm.name}: {name} has no values in the grid.", code="invalid-grid")
-    return listed
-
-
-# ----------------------------------------------------------------------------------------------------------------------
 # The learner. Its file is a checkpoint with its description and the arrays of its blocks.
 
 
 FORMAT = 8
+CHUNK = 1 << 18  # nonzeros whose counts are cast to the columns' dtype at a time: a few percent of a cache
 BY_FEATURE = ("state", "last_update")
 """The arrays of a sparse block with one entry per feature."""
 
@@ -180,7 +137,7 @@ class Learner:
         self.dtype = validation.column_dtype(dtype)
         self.objective = bool(objective) and penalty == "l1"
         self.intercept = bool(intercept)
-        self._configurations = expand(definition, grid)
+        self._configurations = definition.expand(grid)
         if loss_.name in PORTFOLIO_LOSSES:
             check_portfolio(loss_.name, self._configurations, n_classes)
         validation.check_size(algorithm, self.n_features)
@@ -271,7 +228,7 @@ class Learner:
             own = None if weights is None else np.ascontiguousarray(weights[start:stop], np.float64)
             for members, block in self._blocks:
                 if margins_out is None:
-                    block.learn(rows, part, own)
+                    block.learn(rows, part, own, None)
                     continue
                 z = np.empty((stop - start, block.width), self.dtype)
                 block.learn(rows, part, own, z)
@@ -574,9 +531,22 @@ class Learner:
         return block, slice(first, first + self.n_outputs)
 
     def _chunks(self, indptr: Any, indices: Any, values: Any) -> Iterator[tuple[int, int, Rows]]:
-        """Runs of rows, as `row_chunks`."""
-        feature = self.n_features if self.intercept else None
-        return validation.row_chunks(Rows(indptr, indices, values), self.n_features, self.dtype, feature)
+        """Rows as the compiled loops take them: (first, stop, rows), values in the columns' dtype.
+
+        Runs have at most `CHUNK` nonzeros, or one row. Indices are int32 if they fit, so that kernels are compiled for
+        one type of them.
+        """
+        index = np.int32 if self.n_features <= np.iinfo(np.int32).max else np.int64
+        indptr = np.asarray(indptr, np.int64)
+        start, last = 0, len(indptr) - 1
+        while start < last:
+            stop = int(np.searchsorted(indptr, indptr[start] + CHUNK, side="right")) - 1
+            stop = min(max(stop, start + 1), last)
+            entries = slice(int(indptr[start]), int(indptr[stop]))
+            features = np.ascontiguousarray(indices[entries], index)
+            rows = Rows(indptr[start : stop + 1], features, np.ascontiguousarray(values[entries], self.dtype))
+            yield start, stop, with_intercept(*rows, self.n_features) if self.intercept else rows
+            start = stop
 
     def _columns(self, members: np.ndarray) -> np.ndarray:
         return (members[:, None] * self.n_outputs + np.arange(self.n_outputs)).ravel()

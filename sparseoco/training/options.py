@@ -593,7 +593,6 @@ class SearchOptions(OptionModel):
         for name in self.algorithms:
             check_algorithm_name(name)
         from sparseoco.learners.penalties import find_penalty  # loads numba
-        from sparseoco.training.learner import expand
 
         found = []
         for weighting, (name, grid) in product(self.features.weightings, self.algorithms.items()):
@@ -601,7 +600,7 @@ class SearchOptions(OptionModel):
             scale = (self.lambda_max or {}).get(weighting.label, {}).get(name, 1.0)
             numbers = numeric_grid(name, grid, self.penalty, scale)
             drawn = None if self.samples is None else draw(numbers, self.samples, self.seed)
-            for parameters in expand(algorithm, check_grid(name, numbers) if drawn is None else drawn):
+            for parameters in algorithm.expand(check_grid(name, numbers) if drawn is None else drawn):
                 whole = algorithm.online and parameters.get(PARTS) == 1
                 found.append((name, learner_parameters(parameters) if whole else parameters, weighting))
         return [

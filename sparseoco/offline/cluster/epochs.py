@@ -22,9 +22,8 @@ from sparseoco.core.errors import InputError
 from sparseoco.core.logs import RowsCallback
 from sparseoco.execution.clusters import placements, worker_shape
 from sparseoco.execution.pool import TaskPool, remove_damaged
-from sparseoco.kernels.columns import EVALUATE, RowBatch, add_nonzeros, by_row
+from sparseoco.kernels.columns import EVALUATE, MARGINS, RowBatch, add_nonzeros, by_row, loss_kernels
 from sparseoco.kernels.epoch import EpochColumns
-from sparseoco.kernels.full_pass import MARGINS, loss_kernels
 from sparseoco.kernels.order import fold_rows
 from sparseoco.kernels.responses import row_loss
 from sparseoco.offline import epochs

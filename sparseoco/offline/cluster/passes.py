@@ -17,8 +17,7 @@ from sparseoco import __version__
 from sparseoco.core.errors import DamagedError, InputError, StorageError
 from sparseoco.execution.clusters import placements, worker_shape
 from sparseoco.execution.pool import Call, TaskPool
-from sparseoco.kernels.columns import RowBatch
-from sparseoco.kernels.full_pass import ACCUMULATE, loss_kernels
+from sparseoco.kernels.columns import ACCUMULATE, RowBatch, loss_kernels
 from sparseoco.learners.losses import Loss, find_loss
 from sparseoco.offline import passes as full_passes
 from sparseoco.offline.optimum import ColumnProgress, Newton, OptimumProblem, Regulariser, solve

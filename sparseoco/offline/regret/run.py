@@ -18,8 +18,7 @@ from distributed import Client
 
 from sparseoco.core.errors import InputError
 from sparseoco.execution.pool import Call, TaskPool, failure_reason, remove_damaged
-from sparseoco.kernels.columns import RowBatch
-from sparseoco.kernels.full_pass import loss_kernels
+from sparseoco.kernels.columns import RowBatch, loss_kernels
 from sparseoco.learners import takes_intercept
 from sparseoco.learners.cao_rcd import slope_bounds
 from sparseoco.learners.losses import Loss
