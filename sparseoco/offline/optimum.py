@@ -17,8 +17,8 @@ from sparseoco.core.option_models import validate
 from sparseoco.kernels import newton
 from sparseoco.kernels.newton import inner_product
 from sparseoco.learners.losses import find_loss
-from sparseoco.offline.options import MAX_PASSES, TOLERANCE, OptimumOptions
 from sparseoco.offline.passes import ColumnMajor, Floats, LocalPasses, Passes, PassRequest, PassResult, local_passes
+from sparseoco.training.options import MAX_PASSES, TOLERANCE, OptimumOptions
 from sparseoco.training.validation import checked_labels, checked_rows, checked_sample_weights, output_shape
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -147,7 +147,7 @@ def evaluate_model(
     Returns
     -------
     dict
-        Every metric of `sparseoco.training.metric_names` that is defined, by name: those of predicted classes at the
+        Every metric of `sparseoco.training.options.METRICS` that is defined, by name: those of predicted classes at the
         model's threshold, log loss of its probabilities. With classes, also the error of predicting the majority
         class, the confusion matrix (rows are true classes), and precision, recall and F1 of each class; with more than
         two classes, or label sets, also its average precision and ROC AUC, and of label sets its threshold;

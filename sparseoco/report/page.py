@@ -39,7 +39,7 @@ from sparseoco.storage.commit import commit_bytes
 from sparseoco.storage.locations import Location, location
 from sparseoco.storage.locks import exclusive_lock
 from sparseoco.training import metrics
-from sparseoco.training.metric_names import METRICS
+from sparseoco.training.options import METRICS
 
 # ----------------------------------------------------------------------------------------------------------------------
 # How good the chosen model is: held-out and test metrics side by side, and precision and recall of every class.

@@ -22,8 +22,7 @@ from sparseoco.storage.tables import read_parquet_file, write_result_table
 from sparseoco.store.manifest import ClassEntry
 from sparseoco.store.weighting import Weighting
 from sparseoco.training.decisions import Calibration, Thresholds
-from sparseoco.training.metric_names import METRICS
-from sparseoco.training.options import Configuration, SearchOptions
+from sparseoco.training.options import METRICS, Configuration, SearchOptions
 from sparseoco.training.search_tables import CURVES, FEATURE_SURVIVAL, METRICS_SCHEMA, TIMINGS, WEIGHTS
 
 # ----------------------------------------------------------------------------------------------------------------------

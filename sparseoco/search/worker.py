@@ -23,14 +23,13 @@ from sparseoco.store.corpus import Corpus, check_worker_running, host_folder, we
 from sparseoco.store.manifest import read_manifest
 from sparseoco.store.shards import Store, StoreReference, open_store, store_reference
 from sparseoco.store.terms import frequency_bins, frequency_rows, increment_weights, term_weights
-from sparseoco.training.block import Block, Tables, cell_path, fold_order, passes_of, write_cell
+from sparseoco.training.block import Block, Tables, cell_path, fold_order, passes_of, take_weights, write_cell
 from sparseoco.training.decisions import PredictingLearner
 from sparseoco.training.learner import Learner, ProgressiveTotals
 from sparseoco.training.metrics import Scores, curve_rows, evaluate_held_out, metric_rows, new_scores
 from sparseoco.training.options import learner_parameters
 from sparseoco.training.search_tables import CURVES
 from sparseoco.training.stream import START, Order, StreamLearner, StreamPosition, curve_marks, stream, train
-from sparseoco.training.warm_start import take_weights
 
 # ----------------------------------------------------------------------------------------------------------------------
 # A block in progress: its learner, its position in the stream, and the metrics recorded so far.

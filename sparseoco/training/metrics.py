@@ -14,7 +14,7 @@ from sparseoco.storage.tables import Row
 from sparseoco.store.shards import Store
 from sparseoco.training import stream
 from sparseoco.training.learner import Learner, ProgressiveTotals
-from sparseoco.training.metric_names import COMPUTED, LEVELS, METRICS, Kind
+from sparseoco.training.options import COMPUTED, LEVELS, METRICS, Kind
 from sparseoco.training.stream import Order, RowSource
 
 # ----------------------------------------------------------------------------------------------------------------------

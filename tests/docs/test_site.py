@@ -28,8 +28,8 @@ from sparseoco.scoring.parts import PartTable, ScoredSourceTable, ScoreManifest
 from sparseoco.store.entries import ShardTable, SourceTable
 from sparseoco.store.manifest import Manifest
 from sparseoco.store.shards import NAMES, write_quarantine
-from sparseoco.training.metric_names import COMPUTED
 from sparseoco.training.models import CURVE, VOCABULARY_SCHEMA, ModelDescription
+from sparseoco.training.options import COMPUTED
 from sparseoco.training.search_tables import SEARCH_TABLES, WEIGHTS
 from tests.support.stores import make_store
 

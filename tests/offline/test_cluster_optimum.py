@@ -22,11 +22,11 @@ from sparseoco.offline import passes as full_passes
 from sparseoco.offline.cluster import passes as module
 from sparseoco.offline.cluster.epochs import SlopeFiles
 from sparseoco.offline.optimum import Optimum, OptimumProblem, solved
-from sparseoco.offline.options import OptimumOptions
 from sparseoco.offline.quasi_newton import QuasiNewton
 from sparseoco.store.shards import Session, Store, read_shards, store_reference
 from sparseoco.store.weighting import COUNTS, Weighting
 from sparseoco.training.models import Model
+from sparseoco.training.options import OptimumOptions
 from tests.oracles.losses import VALUES
 from tests.support.errors import raises_code
 from tests.support.models import dense_weights

@@ -16,9 +16,9 @@ from sparseoco.estimators import SparseOnlineClassifier
 from sparseoco.learners.losses import LOSSES, smoothed_hinge_curvature, smoothed_hinge_slope
 from sparseoco.offline.epochs import bytes_needed, fit_epochs
 from sparseoco.offline.optimum import Newton, OptimumProblem, minimise
-from sparseoco.offline.options import OptimumOptions
 from sparseoco.offline.passes import LocalPasses, Span
 from sparseoco.offline.quasi_newton import QuasiNewton
+from sparseoco.training.options import OptimumOptions
 from tests.offline import problems
 from tests.oracles.losses import VALUES
 from tests.support.errors import raises_code

@@ -19,7 +19,7 @@ from sparseoco.search.run import write_block
 from sparseoco.storage.commit import read_json
 from sparseoco.store.shards import Store, read_shards, store_reference
 from sparseoco.store.weighting import FeatureOptions, Weighting
-from sparseoco.training.block import search_setting
+from sparseoco.training.block import Origin, search_setting, take_weights
 from sparseoco.training.decisions import Predictions, fit_calibration, read_predictions
 from sparseoco.training.learner import Learner
 from sparseoco.training.metrics import class_probabilities
@@ -27,7 +27,6 @@ from sparseoco.training.models import Model
 from sparseoco.training.options import SearchOptions, ThresholdRule
 from sparseoco.training.search_tables import read_metrics
 from sparseoco.training.stream import NO_FOLD
-from sparseoco.training.warm_start import Origin, take_weights
 from tests.support.errors import raises_code
 from tests.support.models import dense_weights
 from tests.support.searches import COUNTS, TablesOf, block_of, plain_search, site

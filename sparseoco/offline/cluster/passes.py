@@ -21,7 +21,6 @@ from sparseoco.kernels.columns import ACCUMULATE, RowBatch, loss_kernels
 from sparseoco.learners.losses import Loss, find_loss
 from sparseoco.offline import passes as full_passes
 from sparseoco.offline.optimum import ColumnProgress, Newton, OptimumProblem, Regulariser, solve
-from sparseoco.offline.options import OptimumOptions
 from sparseoco.offline.passes import WHOLE, Floats, PassRequest, PassResult, RowSource, Span, SpanRows, row_weights
 from sparseoco.offline.quasi_newton import QuasiNewton
 from sparseoco.storage.commit import commit_json, digest_value, make_folder, read_json, remove_file, remove_folder
@@ -40,6 +39,7 @@ from sparseoco.store.corpus import check_worker_running, worker_corpus
 from sparseoco.store.shards import Session, StoreReference, open_store, store_reference
 from sparseoco.store.weighting import COUNTS, Weighting
 from sparseoco.training.models import write_model
+from sparseoco.training.options import OptimumOptions
 from sparseoco.training.stream import ClassWeighted
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -28,7 +28,6 @@ from sparseoco.offline.cluster.epochs import EpochTask, epoch_metrics, open_coor
 from sparseoco.offline.cluster.passes import NEWTON_NONZEROS, PassProblem, RowsSource
 from sparseoco.offline.epochs import Blocks, row_sizes
 from sparseoco.offline.optimum import OptimumProblem, minimise
-from sparseoco.offline.options import MAX_PASSES
 from sparseoco.offline.passes import Floats, LocalPasses, Span, SpanRows, local_passes, row_weights
 from sparseoco.offline.regret import bounds as measures
 from sparseoco.offline.regret.bounds import Comparator, Measurement, Solution
@@ -41,7 +40,7 @@ from sparseoco.store.shards import Session, StoreReference, open_store, store_re
 from sparseoco.store.transpose import transpose
 from sparseoco.store.weighting import Weighting
 from sparseoco.training.block import Block, Setting, search_setting
-from sparseoco.training.options import Configuration, SearchOptions
+from sparseoco.training.options import MAX_PASSES, Configuration, SearchOptions
 from sparseoco.training.stream import NO_FOLD, class_weighted
 
 # ----------------------------------------------------------------------------------------------------------------------

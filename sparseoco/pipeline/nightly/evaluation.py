@@ -23,14 +23,13 @@ from sparseoco.store.manifest import read_manifest
 from sparseoco.store.shards import Store, StoreReference, open_store, store_reference
 from sparseoco.store.terms import increment_weights
 from sparseoco.store.weighting import Weighting
-from sparseoco.training.block import Block, passes_of
+from sparseoco.training.block import Block, Origin, passes_of, take_weights
 from sparseoco.training.decisions import ROWS, MarginRecorder, PredictingLearner
 from sparseoco.training.learner import Learner, ProgressiveTotals
 from sparseoco.training.metrics import PairedRows, Scores, mean_rows, paired_difference, store_label_kind
 from sparseoco.training.models import DESCRIPTION, STATE, Model, write_model
 from sparseoco.training.options import SearchOptions, ThresholdRule, resolve
 from sparseoco.training.stream import CHUNK_ROWS, Order, Passes, StreamPosition, stream, train
-from sparseoco.training.warm_start import Origin, take_weights
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Tasks of a nightly run: evaluating the deployed model on new documents, writing the model of a candidate.
