@@ -8,9 +8,8 @@ from sparseoco.execution.clusters import ClusterOptions
 from sparseoco.learners import find_algorithm
 from sparseoco.offline.cluster.passes import OPTIMUM_FOLDER, run_optimum
 from sparseoco.offline.optimum import OptimumProblem
-from sparseoco.offline.regret.bounds import MARKS
+from sparseoco.offline.regret.bounds import MARKS, REGRET, SLOPES
 from sparseoco.offline.regret.run import TOL, Regret
-from sparseoco.offline.regret.tables import REGRET, SLOPES
 from sparseoco.pipeline.steps import folder_cluster
 from sparseoco.report.results import (
     CorpusRecord,

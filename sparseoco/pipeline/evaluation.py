@@ -293,7 +293,7 @@ class _Sums:
             return {"rows": self.rows} | row
         if self.kind == "label sets":
             counts, error = self._counts, 1 - self._exact_sets / self.rows
-            row |= {"rows": self.rows, "error": error, "classes": scores.metrics_by_class(classes, *counts)}
+            row |= {"rows": self.rows, "error": error, "classes": scores.metrics_by_class(classes, counts)}
         else:
             row |= scores.classification_metrics(classes, self._confusion)
             correct = self._confusion.diagonal()

@@ -14,7 +14,7 @@ from typing_extensions import TypedDict
 from sparseoco.core.errors import InputError, StorageError
 from sparseoco.core.formatting import metric_with_error, parameters
 from sparseoco.learners import ALGORITHMS
-from sparseoco.offline.regret.tables import REGRET, SLOPES
+from sparseoco.offline.regret.bounds import REGRET, SLOPES
 from sparseoco.search.selection import Candidate, candidates, standard_error
 from sparseoco.storage.commit import Count, read_validated, validated, with_other_keys
 from sparseoco.storage.locations import Location

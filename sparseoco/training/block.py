@@ -26,7 +26,6 @@ from sparseoco.core.option_models import OptionModel
 from sparseoco.learners import find_algorithm, takes_intercept
 from sparseoco.learners.numerics import mix
 from sparseoco.storage import commit
-from sparseoco.storage.commit import Count, row_shape, with_other_keys
 from sparseoco.storage.locations import Location, location
 from sparseoco.storage.tables import Row
 from sparseoco.store.corpus import Corpus
@@ -460,25 +459,25 @@ def write_cell(path: Location, block: Block, position: StreamPosition, tables: S
     commit.commit_json(path, {"setting": block.setting.described, "position": list(position), "results": results})
 
 
-@with_other_keys
+@commit.with_other_keys
 class TimingRow(TypedDict):
     """The time that a column took of an epoch."""
 
-    epoch: Count
+    epoch: commit.Count
     seconds: Annotated[float, Field(ge=0, lt=1e12)]
 
 
-@with_other_keys
+@commit.with_other_keys
 class CellTables(TypedDict):
     """The rows that a cell adds to the tables of a search."""
 
-    metrics: Annotated[list[row_shape(METRICS_SCHEMA)], Field(min_length=1)]  # type: ignore[valid-type]
-    curves: NotRequired[list[row_shape(CURVES)]]  # type: ignore[valid-type]
-    feature_survival: NotRequired[list[row_shape(FEATURE_SURVIVAL)]]  # type: ignore[valid-type]
+    metrics: Annotated[list[commit.row_shape(METRICS_SCHEMA)], Field(min_length=1)]  # type: ignore[valid-type]
+    curves: NotRequired[list[commit.row_shape(CURVES)]]  # type: ignore[valid-type]
+    feature_survival: NotRequired[list[commit.row_shape(FEATURE_SURVIVAL)]]  # type: ignore[valid-type]
     timings: NotRequired[list[TimingRow]]
 
 
-@with_other_keys
+@commit.with_other_keys
 class CellResult(TypedDict):
     """What a cell has of one configuration: rows of tables."""
 
@@ -488,12 +487,12 @@ class CellResult(TypedDict):
     tables: CellTables
 
 
-@with_other_keys
+@commit.with_other_keys
 class Cell(TypedDict):
     """The content of a cell: the setting of a block, the (epoch, position) of a milestone, and results there."""
 
     setting: dict[str, Any]
-    position: tuple[Count, Count]
+    position: tuple[commit.Count, commit.Count]
     results: list[CellResult]
 
 

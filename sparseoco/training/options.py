@@ -277,6 +277,11 @@ SIZED_GRID: dict[str, dict[str, Values]] = {
 """The default grid if a model may have only so many features: close values of λ, so that one comes near that size."""
 
 
+def default_grid() -> dict[str, dict[str, Values]]:
+    """The grid of a search that names no algorithm."""
+    return {DEFAULT_ALGORITHM: dict(find_algorithm(DEFAULT_ALGORITHM).grid)}
+
+
 # ----------------------------------------------------------------------------------------------------------------------
 # The metrics: their names, for whom they are defined, and which direction is better.
 
@@ -403,7 +408,7 @@ class SearchOptions(OptionModel):
     """`[search]`: which configurations are tried and how they are compared."""
 
     algorithms: dict[str, dict[str, Values]] = Field(
-        default_factory=lambda: {DEFAULT_ALGORITHM: dict(find_algorithm(DEFAULT_ALGORITHM).grid)},
+        default_factory=default_grid,
         min_length=1,
         description=f"A table for each algorithm: parameter = values; by default the grid of {DEFAULT_ALGORITHM}. "
         "With parts = K every epoch is learned in K parts by as many tasks, whose weights are averaged after it.",

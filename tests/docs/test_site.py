@@ -19,7 +19,7 @@ import pytest
 
 import sparseoco
 from sparseoco.offline.cluster.passes import OPTIMUM
-from sparseoco.offline.regret.tables import REGRET, SLOPES
+from sparseoco.offline.regret.bounds import REGRET, SLOPES
 from sparseoco.pipeline.nightly.records import QUARANTINE, ROLLBACKS, TABLES
 from sparseoco.report.results import ChoiceRecord, EvaluationRecord, RunRecord, write_leaderboard
 from sparseoco.scoring.distribution import DISTRIBUTION_SCHEMA as DISTRIBUTION

@@ -115,7 +115,8 @@ def test_a_grid_relative_to_lambda_max(client: Client, narrow: Path, tmp_path: P
     resolved = SearchOptions.model_validate(described)
     assert not resolved.relative_parameters
     for weighting, own in zip(features.weightings, range(0, 6, 3), strict=True):
-        largest = lambda_max(client, RowsSource(store_reference(opened), weighting), "logistic", intercept=True)
+        source = RowsSource(store_reference(opened), weighting)
+        largest = lambda_max(client, source, "logistic", grouped=False, intercept=True)
         assert described["lambda_max"][weighting.label] == {"cl-fobos": largest, "caos-erm": 150 * largest}
         chosen = [configuration.parameters for configuration in resolved.configurations()[own : own + 3]]
         assert [p["lam"] for p in chosen if "lam" in p] == [2 * largest, 0.01 * largest]

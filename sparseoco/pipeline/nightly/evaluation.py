@@ -199,7 +199,7 @@ def _progressive_rules(candidate: Candidate, increment: Store, threshold: Thresh
         recorder = MarginRecorder(learner, max(0, n_rows - ROWS), n_rows)
         if learner.rounds == 0:
             recorder = MarginRecorder.of_first_pass(learner, n_rows)
-        for _ in train(recorder, corpus, passes_of(block.setting, corpus, StreamPosition(1, n_rows))):
+        for _ in train(recorder.learn_rows, corpus, passes_of(block.setting, corpus, StreamPosition(1, n_rows))):
             check_worker_running()
         return recorder.rules(threshold, block.setting.positive)
     return {}
@@ -300,7 +300,7 @@ def _margins(
         margins[0].append(z[:, 0])
 
     passes = passes_of(block.setting, own, StreamPosition(1, own.n_rows))
-    for position in train(PredictingLearner(learner, record), own, passes):
+    for position in train(PredictingLearner(learner, record).learn_rows, own, passes):
         check_worker_running()
         if deployed is not None:
             batch = counts.gather(block.setting.order.rows(1, own.n_rows, first, position.position))
