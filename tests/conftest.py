@@ -18,9 +18,9 @@ settings.register_profile("random", deadline=None)
 settings.load_profile("sparseoco")
 
 if config.DISABLE_JIT:  # columns are not padded, which would be most of the time
-    from sparseoco.training import columns
+    from sparseoco.training import learner
 
-    columns.NARROW = range(1, 100)  # type: ignore[assignment]
+    learner.NARROW = range(1, 100)  # type: ignore[assignment]
 
 
 @pytest.fixture

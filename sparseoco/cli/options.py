@@ -29,8 +29,7 @@ from sparseoco.pipeline.run_file import load_cluster_file
 from sparseoco.storage.locations import Location, absolute_path, check_name, location
 from sparseoco.store.weighting import FeatureOptions
 from sparseoco.text.options import TextOptions
-from sparseoco.training.metric_names import METRICS
-from sparseoco.training.options import LOSS_NAMES, PENALTY_NAMES, with_parts
+from sparseoco.training.options import LOSS_NAMES, METRICS, PENALTY_NAMES, with_parts
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Values that the shell completes. Nothing here loads a numerical library: completion must be quick.

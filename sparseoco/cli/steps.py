@@ -10,12 +10,11 @@ from sparseoco.cli.options import ANALYSIS, RUNS, STEPS, ClusterFile, ClusterFla
 from sparseoco.core.errors import InputError
 from sparseoco.core.formatting import amount, plural, plus_minus
 from sparseoco.core.option_models import validate
-from sparseoco.offline.options import OptimumOptions
 from sparseoco.pipeline.run_file import NightlyOptions, load_run_file
 from sparseoco.storage.locations import Location
 from sparseoco.store.weighting import FeatureOptions
 from sparseoco.text.options import IngestOptions, StoreOptions, TokenizerOptions
-from sparseoco.training.options import DEFAULT_ALGORITHM, SearchOptions, resolve
+from sparseoco.training.options import DEFAULT_ALGORITHM, OptimumOptions, SearchOptions, resolve
 
 INGEST_PANELS = (
     dict.fromkeys(StoreOptions.model_fields, "Reading")

@@ -133,13 +133,17 @@ class SparseOnline(BaseEstimator):  # type: ignore[misc]
         rows = checked_rows(matrix, self.n_features_in_, learner.dtype)
         if isinstance(self.epochs, bool) or not isinstance(self.epochs, _INTEGER) or self.epochs < 1:
             raise InputError(f"epochs={self.epochs!r} must be an integer of at least 1.", code="invalid-parameter")
-        order = stream.Order()
+        order, seed = stream.Order(), self.random_state
         if self.shuffle:
-            order = stream.Order(self._seed(), stream.range_rows_of(self.shuffle, len(labels), rows.nnz))
+            if not isinstance(seed, _INTEGER):
+                seed = check_random_state(seed).randint(2**31 - 1)
+            elif not 0 <= seed < 2**63:
+                raise InputError(f"random_state={seed!r} must be from 0 to 2**63 − 1.", code="invalid-parameter")
+            order = stream.Order(int(seed), stream.range_rows_of(self.shuffle, len(labels), rows.nnz))
         if weights is not None and not weights.any():
             raise InputError("All sample weights are zero: there is nothing to learn.", code="invalid-sample-weights")
         source, goal = stream.MatrixRows(rows, labels, weights), stream.StreamPosition(int(self.epochs), len(labels))
-        for _ in stream.train(learner, source, stream.Passes(order, goal)):
+        for _ in stream.train(learner.learn_rows, source, stream.Passes(order, goal)):
             pass
         self._finish(learner, 0)
 
@@ -167,15 +171,6 @@ class SparseOnline(BaseEstimator):  # type: ignore[misc]
                 ConvergenceWarning,
                 stacklevel=4,
             )
-
-    def _seed(self) -> int:
-        if isinstance(self.random_state, _INTEGER):
-            if not 0 <= self.random_state < 2**63:
-                raise InputError(
-                    f"random_state={self.random_state!r} must be from 0 to 2**63 − 1.", code="invalid-parameter"
-                )
-            return int(self.random_state)
-        return int(check_random_state(self.random_state).randint(2**31 - 1))
 
     def _margins(self, X: Any) -> np.ndarray:
         """(rows, outputs)."""
@@ -303,9 +298,9 @@ class SparseOnlineClassifier(ClassifierMixin, SparseOnline):  # type: ignore[mis
         matrix = self._sparse(X, reset=True)
         y = _class_labels(y, matrix)
         classes = np.unique(y)
-        n_classes, indices = _count_classes(classes), _class_indices(y, classes)
+        indices = _class_indices(y, classes)
         weights = self._weights_of_rows(sample_weight, indices, classes, balanced=True)
-        self._fit(matrix, indices, weights, n_classes)
+        self._fit(matrix, indices, weights, len(classes))
         self.classes_ = classes
         return self
 
@@ -335,9 +330,9 @@ class SparseOnlineClassifier(ClassifierMixin, SparseOnline):  # type: ignore[mis
                 code="parameters-changed",
             )
         matrix = self._sparse(X, reset=first)
-        labels, n_classes = _class_indices(_class_labels(y, matrix), known), _count_classes(known)
+        labels = _class_indices(_class_labels(y, matrix), known)
         weights = self._weights_of_rows(sample_weight, labels, known, balanced=False)
-        self._partial_fit(matrix, labels, weights, n_classes)
+        self._partial_fit(matrix, labels, weights, len(known))
         self.classes_ = known
         return self
 
@@ -405,21 +400,17 @@ def _class_labels(y: Any, matrix: Any) -> np.ndarray:
     return labels
 
 
-def _count_classes(classes: np.ndarray) -> int:
-    if len(classes) < 2:
-        raise InputError(
-            f"y has only one class, {classes.tolist()}; a classifier needs at least two.", code="one-class"
-        )
-    return len(classes)
-
-
 def _class_indices(labels: np.ndarray, classes: np.ndarray) -> np.ndarray:
-    """The index of each label in `classes`."""
+    """The index of each label in `classes`. Raises `InputError` if one has none, or if there is one class."""
     index = {label: i for i, label in enumerate(classes.tolist())}
     indices = np.array([index.get(label, -1) for label in labels.tolist()], np.int64)
     if (indices < 0).any():
         raise InputError(
             f"y of row {int(np.flatnonzero(indices < 0)[0])} is not one of the classes.", code="invalid-labels"
+        )
+    if len(classes) < 2:
+        raise InputError(
+            f"y has only one class, {classes.tolist()}; a classifier needs at least two.", code="one-class"
         )
     return indices
 

@@ -29,7 +29,6 @@ from sparseoco.core.errors import InputError
 from sparseoco.storage.commit import as_local_file, check_file, committed
 from sparseoco.storage.locations import Location
 from sparseoco.storage.tables import read_parquet_file
-from sparseoco.store.weighting import Weighting
 from sparseoco.text.options import TokenizerOptions
 from sparseoco.training.models import VOCABULARY, Model
 
@@ -86,7 +85,13 @@ def sklearn_pipeline(model: Model) -> Pipeline:
     terms, idf, columns = _features(model)
     steps = [("counts", _vectorizer(model.text, terms, binary=model.weighting.tf == "binary"))]
     if model.weighting.tf == "log" or model.weighting.idf or model.weighting.norm != "none":
-        steps.append(("values", _transformer(model.weighting, idf)))
+        norm = None if model.weighting.norm == "none" else model.weighting.norm
+        logarithms = model.weighting.tf == "log"
+        transformer = TfidfTransformer(norm=norm, use_idf=model.weighting.idf, sublinear_tf=logarithms)
+        transformer.n_features_in_ = idf.size
+        if model.weighting.idf:
+            transformer.idf_ = idf
+        steps.append(("values", transformer))
     steps.append(("model", _linear_model(model, columns, len(terms))))
     return Pipeline(steps)
 
@@ -116,13 +121,16 @@ def _features(model: Model) -> tuple[list[str], NDArray[np.float64], NDArray[np.
 
 
 def _vectorizer(options: TokenizerOptions, terms: list[str], *, binary: bool) -> CountVectorizer:
+    # skops reads and writes an array ten times as fast as a list. Arrays have one width, that of the longest term, so
+    # that they may take more memory, and drop NUL characters at the end.
+    as_array = 4 * max(map(len, terms)) <= NODE_BYTES and not any(term.endswith("\0") for term in terms)
     vectorizer = CountVectorizer(
         analyzer=options.analyzer,
         ngram_range=options.ngram_range,
         lowercase=options.lowercase,
         strip_accents=options.strip_accents,
         token_pattern=token_pattern(options),
-        vocabulary=_compact(terms),
+        vocabulary=np.array(terms) if as_array else terms,
         binary=binary,
     )
     tokens = vectorizer.build_tokenizer()
@@ -140,28 +148,6 @@ def token_pattern(options: TokenizerOptions) -> str:
         return rf"(?u)\b\w{{{pattern.shortest},{longest}}}\b"
     joiner = f"[{pattern.joiners}]"
     return rf"(?u)(?<!\w{joiner})\b\w(?:\w|{joiner}(?=\w)){{1,{longest - 1}}}(?!\w|{joiner}\w)"
-
-
-def _compact(terms: list[str]) -> Any:
-    """The terms as an array, which skops reads and writes ten times as fast as a list, unless it takes more memory.
-
-    Arrays have one width, that of the longest term, and drop NUL characters at the end.
-    """
-    if 4 * max(map(len, terms)) > NODE_BYTES or any(term.endswith("\0") for term in terms):
-        return terms
-    return np.array(terms)
-
-
-def _transformer(weighting: Weighting, idf: NDArray[np.float64]) -> TfidfTransformer:
-    transformer = TfidfTransformer(
-        norm=None if weighting.norm == "none" else weighting.norm,
-        use_idf=weighting.idf,
-        sublinear_tf=weighting.tf == "log",
-    )
-    transformer.n_features_in_ = idf.size
-    if weighting.idf:
-        transformer.idf_ = idf
-    return transformer
 
 
 class _Decisions(NamedTuple):

@@ -8,6 +8,7 @@ on other columns nor on how a stream is split into calls.
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -15,8 +16,7 @@ import numpy as np
 
 from sparseoco.core.compile_cache import compiled_restrict, register_jitable
 from sparseoco.core.errors import InputError
-from sparseoco.kernels.columns import ColumnBlock, Rows, by_row
-from sparseoco.kernels.full_pass import MARGINS
+from sparseoco.kernels.columns import MARGINS, ColumnBlock, Rows, by_row
 from sparseoco.kernels.responses import respond_row, row_loss
 from sparseoco.learners.contract import DenseRule
 from sparseoco.learners.domains import Numbers, norm_of, numbers_of
@@ -140,6 +140,7 @@ def dense_kernels(rule: DenseRule) -> tuple[Callable[..., None], Callable[..., N
     return learn, compiled_restrict(rule.project)
 
 
+@dataclass(eq=False, repr=False)
 class DenseColumns(ColumnBlock):
     """State of configurations of a dense learner, with `outputs` adjacent columns each.
 
@@ -153,19 +154,17 @@ class DenseColumns(ColumnBlock):
     refresh_interval = 0.0
     slot_names = ("y",)
 
-    def __init__(
-        self,
-        rule: DenseRule,
-        loss: Loss,
-        response: str,
-        configurations: Sequence[Mapping[str, Any]],
-        outputs: int,
-        n_features: int,
-        dtype: np.dtype,
-    ) -> None:
-        self.outputs, self.n_features, self.dtype = outputs, n_features, dtype
+    rule: DenseRule
+    loss: Loss
+    response: str
+    configurations: Sequence[Mapping[str, Any]]
+    outputs: int
+    n_features: int
+    dtype: np.dtype
+
+    def __post_init__(self) -> None:
+        rule, configurations, outputs, n_features = self.rule, self.configurations, self.outputs, self.n_features
         self.columns = self.width = len(configurations) * outputs
-        self.loss, self.response = loss, response
         self._learn, self._project = dense_kernels(rule)
         numbers = [_numbers(rule, entry, n_features) for entry in configurations for _ in range(outputs)]
         self.numbers = np.array(numbers, np.float64)
@@ -187,9 +186,7 @@ class DenseColumns(ColumnBlock):
         """(n_features, 1, columns): a view of the points, as `Columns` lays out what it stores."""
         return self.points.T[:, None, :]
 
-    def learn(
-        self, rows: Rows, labels: np.ndarray, weights: np.ndarray | None = None, margins_out: np.ndarray | None = None
-    ) -> None:
+    def learn(self, rows: Rows, labels: np.ndarray, weights: np.ndarray | None, margins_out: np.ndarray | None) -> None:
         """Learn the rows in turn; `labels` and `weights` are read-only float64.
 
         `margins_out` (rows, width), if given, receives the margins of the predictions: for a bandit those of the points
@@ -226,9 +223,7 @@ class DenseColumns(ColumnBlock):
         for name in ("points", "memories", "clock", "loss_sum", "surplus", "error_count", "diverged"):
             yield name, getattr(self, name)
 
-    def start_from(
-        self, weights: np.ndarray, columns: np.ndarray, rows: int, intercepts: np.ndarray | None = None
-    ) -> None:
+    def start_from(self, weights: np.ndarray, columns: np.ndarray, rows: int, intercepts: np.ndarray | None) -> None:
         """Initialise a new block as if `rows` rounds had led to these `columns` of the weights (n_features, …).
 
         Points are projected onto their sets; memories are those of round 1."""

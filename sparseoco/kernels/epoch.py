@@ -18,6 +18,7 @@ calls nor on which columns are trained together.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -51,13 +52,6 @@ def draw(cumulative: Floats, seed: int, epoch: int, part: int, first: int, count
     targets = (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53 * cumulative[-1]
     last = np.searchsorted(cumulative, cumulative[-1])  # for a target that rounding makes the sum of all
     return np.minimum(np.searchsorted(cumulative, targets, side="right"), last)
-
-
-def largest_counts(indptr: NDArray[Any], counts: NDArray[Any]) -> Floats:
-    """L_j = max_i |a_{j,i}| per row, float64; 0 for an empty row."""
-    sizes = np.zeros(len(indptr) - 1)
-    np.maximum.at(sizes, np.repeat(np.arange(sizes.size), np.diff(indptr)), np.abs(counts.astype(np.float64)))
-    return sizes
 
 
 class MiniBatches(NamedTuple):
@@ -242,6 +236,7 @@ def play_kernel(loss: Loss) -> Callable[..., Any]:
     return compiled_restrict(build_play(loss.slope, loss.bound), loss.name)
 
 
+@dataclass(eq=False, repr=False)
 class EpochColumns:
     """State of configurations that play the same rounds, with len(positive) adjacent columns each.
 
@@ -258,24 +253,23 @@ class EpochColumns:
         With an `intercept`, which has no penalty, it is the last of them.
     """
 
-    def __init__(
-        self,
-        loss: Loss,
-        penalty: Penalty,
-        configurations: Sequence[Mapping[str, Any]],
-        positive: Sequence[int],
-        n_features: int,
-        *,
-        intercept: bool = False,
-    ) -> None:
-        self._play = play_kernel(loss)
+    loss: Loss
+    penalty: Penalty
+    configurations: Sequence[Mapping[str, Any]]
+    positive: Sequence[int]
+    n_features: int
+    intercept: bool
+
+    def __post_init__(self) -> None:
+        configurations, positive, n_features = self.configurations, self.positive, self.n_features
+        self._play = play_kernel(self.loss)
         R, alpha, ratio = (
             np.repeat([float(c.get(name, 0.0)) for c in configurations], len(positive))
             for name in ("R", "alpha", "l1_ratio")
         )
-        l1, ridge = penalty.maps.split(alpha, SimpleNamespace(l1_ratio=ratio))
+        l1, ridge = self.penalty.maps.split(alpha, SimpleNamespace(l1_ratio=ratio))
         classes = np.tile(np.array(positive, np.int64), len(configurations))
-        penalties = [np.stack([own, np.zeros_like(own)][: 1 + intercept]) for own in (l1, ridge * R)]
+        penalties = [np.stack([own, np.zeros_like(own)][: 1 + self.intercept]) for own in (l1, ridge * R)]
         self._params = EpochParams(classes, R, 1.0 / R, *penalties)
         self._position = np.full(n_features, -1, np.int64)
         self._previous = configurations[0]["predict_gradient"] == "previous"

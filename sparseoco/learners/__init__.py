@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from sparseoco.learners.contract import Algorithm
 
 MODULES = (
-    *("subgradient", "fobos", "cl_fobos", "sgft", "cumulative", "rda", "stda", "adagrad", "optimistic_ftrl"),
-    *("cao_ftrl", "caos_erm", "cao_rcd", "ons", "exponentiated", "arow", "passive_aggressive", "scinol"),
+    *("subgradient", "fobos", "sgft", "dual_averaging", "adagrad", "optimistic_ftrl", "cao_ftrl", "caos_erm"),
+    *("cao_rcd", "ons", "exponentiated", "arow", "passive_aggressive", "scinol"),
 )
 """The order of learners in help and tables, related ones together; those of other modules follow."""
 

@@ -56,20 +56,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sparseoco.core.compile_cache import register_jitable
-from sparseoco.learners.contract import (
-    ONE,
-    PREDICT_GRADIENT,
-    Algorithm,
-    Rule,
-    derived,
-    extended,
-    nonzero,
-    with_predictions,
-)
+from sparseoco.learners.contract import PREDICT_GRADIENT, Algorithm, Rule, derived, extended, nonzero, with_predictions
 from sparseoco.learners.losses import Loss
 from sparseoco.learners.numerics import mix
 from sparseoco.learners.parameters import LARGER_LAM, Parameter, categorical, choice, positive, whole_number
-from sparseoco.learners.penalties import SCHEDULE, Penalty, clip
+from sparseoco.learners.penalties import ONE, SCHEDULE, Penalty, clip
 
 ZERO: Any = np.float32(0)  # float32, so that arithmetic with float32 columns stays float32
 LARGE = np.float32(2.0**64)
@@ -353,10 +344,6 @@ def sampled(own: Rule) -> Rule:
     )
 
 
-def sampled_rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
-    return sampled(rule(loss, penalty, parameters))
-
-
 CAOS_FTRL = Algorithm(
     name="caos-ftrl",
     formula="cao-ftrl on ĝ_t = (b_t/q_t)·g_t, P(b_t = 1) = q_t = keep or keep·L_t/L̄_t, L_t = max_i |x_{t,i}|",
@@ -379,6 +366,6 @@ CAOS_FTRL = Algorithm(
         Parameter("seed", 0, "seed of the draws, which depend on it and the round only", whole_number),
     ),
     penalties=SEPARABLE,
-    rules=sampled_rule,
+    rules=lambda loss, penalty, parameters: sampled(rule(loss, penalty, parameters)),
     why=WHY,
 )

@@ -18,8 +18,9 @@ Everything else is an option of `Rule` with a default, which costs nothing in th
 
 import math
 from collections import namedtuple
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,7 +31,7 @@ from sparseoco.core.formatting import did_you_mean
 from sparseoco.learners.domains import Numbers, growth
 from sparseoco.learners.losses import LOSSES, PORTFOLIO_LOSSES, Loss, find_loss
 from sparseoco.learners.parameters import L1_RATIO, ONLINE_DRIVERS, RADIUS, STEP, Parameter, categorical
-from sparseoco.learners.penalties import ADDITIVE, TOTALS, Penalty, PenaltyFunctions, no_growth
+from sparseoco.learners.penalties import ADDITIVE, ONE, TOTALS, Penalty, PenaltyFunctions, no_growth
 
 
 class Clock(NamedTuple):
@@ -224,6 +225,10 @@ class Rule:
         return tuple(self.params._fields)
 
 
+Grid = Mapping[str, Any] | Sequence[Mapping[str, Any]]
+"""Parameters to values, or a list of configurations: see `Algorithm.expand`."""
+
+
 @dataclass(frozen=True)
 class Algorithm:
     """A learner as users see it: name, formula, source and parameters; `rule` returns its functions."""
@@ -339,6 +344,38 @@ class Algorithm:
                 raise InputError(f"{self.name}: {name}={value!r} {error}.", code="invalid-parameter") from None
         return checked
 
+    def expand(self, grid: Grid | None) -> list[dict[str, Any]]:
+        """The configurations of a grid, each with every parameter checked and its defaults filled in.
+
+        A mapping of parameters to values gives the product of the values: the first parameter in the learner's
+        definition varies slowest, whatever the order of the mapping, and a single value is a list of one. A sequence of
+        mappings is a list of configurations. Raises `InputError` naming the parameter that is unknown, empty or out of
+        range.
+        """
+        if grid is None:
+            grid = {}
+        if not isinstance(grid, Mapping):
+            if isinstance(grid, (str, bytes)) or not all(isinstance(entry, Mapping) for entry in grid):
+                message = "grid must map parameters to values, or be a list of such mappings."
+                raise InputError(message, code="invalid-grid")
+            if not grid:
+                message = "grid is an empty list: there is no configuration to train."
+                raise InputError(message, code="invalid-grid")
+            return [self.configuration(entry) for entry in grid]
+        self.configuration({})  # raises for a required parameter
+        names = [parameter.name for parameter in self.parameters]
+        for name in grid:
+            if name not in names:
+                self.configuration({name: None})  # raises, naming those there are
+        axes: dict[str, list[Any]] = {}
+        for name in (name for name in names if name in grid):
+            values = grid[name]
+            single = isinstance(values, (str, bytes)) or not isinstance(values, Iterable)
+            axes[name] = [values] if single else list(values)
+            if not axes[name]:
+                raise InputError(f"{self.name}: {name} has no values in the grid.", code="invalid-grid")
+        return [self.configuration(dict(zip(axes, values, strict=True))) for values in product(*axes.values())]
+
     def numbers(self, configuration: Mapping[str, Any], names: tuple[str, ...]) -> list[float]:
         """Parameters as numbers for compiled code; 0 for those that the configuration does not have."""
         choices = {parameter.name: parameter.choices for parameter in self.parameters}
@@ -397,8 +434,6 @@ def with_zeros(state_from_weight: Callable[..., Any], count: int) -> Callable[..
 #
 # With last one number more per coordinate, and one time stamp per feature; with mean two numbers.
 
-
-ONE: Any = np.float32(1)  # float32, so that arithmetic with float32 columns stays float32
 
 PREDICT_GRADIENT = categorical(
     "predict_gradient",

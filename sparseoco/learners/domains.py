@@ -427,3 +427,8 @@ def residual(s, active, z, B, image, bend, x):
         along += image[i] * s[i]
     for i in range(s.shape[0]):
         x[i] += z[i] - image[i] * (along / bend)
+
+
+EUCLIDEAN = {"ball": onto_ball, "simplex": onto_simplex}
+IN_METRIC = {"ball": onto_ball_in_metric, "simplex": onto_simplex_in_metric}
+"""The projections onto each feasible set, in the Euclidean metric and in that of a matrix."""

@@ -9,14 +9,7 @@ import numpy as np
 from sparseoco.core.compile_cache import register_jitable
 from sparseoco.core.errors import InputError
 from sparseoco.learners.contract import WHY, Algorithm, DenseRule
-from sparseoco.learners.domains import (
-    Numbers,
-    onto_ball,
-    onto_ball_in_metric,
-    onto_simplex,
-    onto_simplex_in_metric,
-    product,
-)
+from sparseoco.learners.domains import EUCLIDEAN, IN_METRIC, Numbers, product
 from sparseoco.learners.losses import Loss
 from sparseoco.learners.parameters import Parameter, categorical, nonnegative, positive, positive_int, whole_number
 from sparseoco.learners.penalties import Penalty
@@ -36,9 +29,6 @@ def auto_or(check: Callable[[Any], Any]) -> Callable[[Any], Any]:
 DOMAIN = categorical("domain", ("ball", "simplex"), "feasible set: ‖x‖ ≤ D/2, or x ≥ 0 with Σ x_i = 1")
 DIAMETER = Parameter("D", 10.0, "diameter of the ball (that of the simplex is √2)", positive, grid=(2.0, 10.0, 50.0))
 G = Parameter("G", 10.0, "bound of ‖g_t‖: the larger, the smaller the steps", positive, grid=(1.0, 3.0, 10.0, 30.0))
-
-EUCLIDEAN = {"ball": onto_ball, "simplex": onto_simplex}
-IN_METRIC = {"ball": onto_ball_in_metric, "simplex": onto_simplex_in_metric}
 
 
 def diameter(configuration: Mapping[str, Any]) -> float:

@@ -16,7 +16,7 @@ from sparseoco.learners.numerics import exp_of_negative
 from sparseoco.learners.parameters import categorical
 
 UNBOUNDED = np.float32(np.inf)  # float32, so that arithmetic with float32 columns stays float32
-ONE = np.float32(1)
+ONE: Any = np.float32(1)  # float32, so that arithmetic with float32 columns stays float32
 
 
 @register_jitable

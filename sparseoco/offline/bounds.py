@@ -76,6 +76,9 @@ class NoBound(NamedTuple):
     why: str
 
 
+MEAN_IS_READ = NoBound("Regret is of the iterates, and with average='iterates' their mean is read.")
+
+
 Theorem = Callable[[Mapping[str, Any], str], Bound | NoBound]
 """The bound of a learner with these parameters and penalty."""
 
@@ -183,7 +186,7 @@ def cl_fobos(configuration: Mapping[str, Any], penalty: str) -> Bound | NoBound:
     if find_penalty(penalty).grouped:
         return NoBound("The quantities of the theorem are of single coordinates, and a group couples the classes.")
     if configuration.get("average", "none") != "none":
-        return _mean_is_read()
+        return MEAN_IS_READ
     c = configuration["eta0"]
 
     def compute(T: NDArray[np.float64], q: Measured) -> NDArray[np.float64]:
@@ -212,7 +215,7 @@ def inverse_steps(configuration: Mapping[str, Any], penalty: str, *, lazy: bool)
             "With steps eta0/t the bound needs eta0·λ(1 − ρ) ≥ 1, of l2 or the elastic net; others are for eta0/√t."
         )
     if configuration.get("average", "none") != "none":
-        return _mean_is_read()
+        return MEAN_IS_READ
 
     def steps(T: NDArray[np.float64], q: Measured) -> NDArray[np.float64]:
         later = c * q["G"] ** 2 / 2 * (1 + np.log(T))
@@ -234,10 +237,6 @@ def inverse_steps(configuration: Mapping[str, Any], penalty: str, *, lazy: bool)
         note="The paper states it of the subgradient method, without a constant. With an intercept, which has no "
         "penalty, the bound is linear in T.",
     )
-
-
-def _mean_is_read() -> NoBound:
-    return NoBound("Regret is of the iterates, and with average='iterates' their mean is read.")
 
 
 # ----------------------------------------------------------------------------------------------------------------------

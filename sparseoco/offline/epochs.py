@@ -11,18 +11,16 @@ from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
 from sparseoco.kernels import coordinate
-from sparseoco.kernels.columns import MEASURE
-from sparseoco.kernels.epoch import EpochColumns, draw, largest_counts
-from sparseoco.kernels.full_pass import block_weights, coordinate_bounds, loss_kernels, max_abs_scales, row_norms
+from sparseoco.kernels.columns import MEASURE, block_weights, coordinate_bounds, loss_kernels, max_abs_scales, row_norms
+from sparseoco.kernels.epoch import EpochColumns, draw
 from sparseoco.kernels.order import epoch_rows
 from sparseoco.learners import find_algorithm
 from sparseoco.learners.cao_rcd import lipschitz, slope_bounds
-from sparseoco.learners.contract import Algorithm
+from sparseoco.learners.contract import Algorithm, Grid
 from sparseoco.learners.losses import Loss, find_loss
 from sparseoco.learners.penalties import Penalty, find_penalty, penalty_values
 from sparseoco.offline import passes as full_passes
 from sparseoco.offline.passes import ColumnMajor, Floats, LocalPasses, PassRequest, PassResult, RowSource, SpanRows
-from sparseoco.training.learner import Grid, expand
 from sparseoco.training.validation import checked_labels, checked_rows, checked_sample_weights, output_shape
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -52,27 +50,19 @@ class EpochProblem(NamedTuple):
 
     @classmethod
     def of(
-        cls,
-        algorithm: str,
-        loss: str,
-        penalty: str,
-        grid: Grid | None,
-        n_classes: int | None,
-        n_features: int,
-        *,
-        intercept: bool = False,
+        cls, algorithm: str, loss: str, penalty: str, grid: Grid | None, n_classes: int | None, n_features: int
     ) -> "EpochProblem":
-        """A checked problem. Raises `InputError` for unknown names and unsupported combinations."""
+        """A checked problem without an intercept. Raises `InputError` for unknown names, unsupported combinations."""
         loss_, penalty_ = find_loss(loss), find_penalty(penalty)
         definition = find_algorithm(algorithm).under(penalty_)
         if definition.online:
             raise InputError(f"{algorithm} learns from a stream: use sparseoco.Learner.", code="unsupported-algorithm")
         outputs, response = output_shape(loss_, n_classes)
         positive = {"regression": (-1,), "binary": (1,)}.get(response, tuple(range(outputs)))
-        configurations = tuple(expand(definition, grid))
+        configurations = tuple(definition.expand(grid))
         for configuration in configurations:
             definition.rule(loss_, penalty_, configuration)  # raises for unsupported combinations
-        return cls(definition, loss_, penalty_, configurations, positive, n_features, intercept)
+        return cls(definition, loss_, penalty_, configurations, positive, n_features)
 
     @property
     def outputs(self) -> int:
@@ -116,7 +106,7 @@ class EpochProblem(NamedTuple):
     def sampled(self) -> EpochColumns:
         """The state before the first round, for configurations that share their rounds."""
         columns = self.loss, self.penalty, self.configurations, self.positive
-        return EpochColumns(*columns, self.coordinates, intercept=self.intercept)
+        return EpochColumns(*columns, self.coordinates, self.intercept)
 
     def penalties(self, weights: Floats) -> Floats:
         """(configurations,): αψ of weights (n_features, columns)."""
@@ -213,11 +203,13 @@ class Share(NamedTuple):
 
 def row_sizes(examples: SpanRows, start: int, stop: int) -> Floats:
     """L_j = ω_j·max_i |a_{j,i}| of the examples at positions start..stop of a span, with sample weights ω_j."""
-    sizes = (
-        full_passes.row_weights(rows) * largest_counts(rows.indptr, rows.values)
-        for rows in examples.chunks(start, stop)
-    )
-    return np.concatenate([np.zeros(0), *sizes])
+    sizes = [np.zeros(0)]
+    for rows in examples.chunks(start, stop):
+        largest = np.zeros(len(rows.labels))
+        owner = np.repeat(np.arange(largest.size), np.diff(rows.indptr))
+        np.maximum.at(largest, owner, np.abs(rows.values.astype(np.float64)))
+        sizes.append(full_passes.row_weights(rows) * largest)
+    return np.concatenate(sizes)
 
 
 class State(NamedTuple):
@@ -447,11 +439,12 @@ class Coordinates:
             l1[:], ridge[:] = penalty.maps.split(alpha, SimpleNamespace(l1_ratio=ratio))
         classes = np.tile(positive, len(configurations))
         self._columns = coordinate.ColumnParams(classes, R, l1, ridge, self.draws.scale, problem.n_features)
-        prediction, basis = configurations[0]["predict_gradient"], _basis_size(penalty)
+        prediction = configurations[0]["predict_gradient"]
+        basis = coordinate.TERMS if penalty.decaying else coordinate.LINE
         self._play = coordinate.play_kernel(problem.loss, basis)
         self._prediction = coordinate.PREDICTIONS.index(prediction)
         n, columns, rounds = data.n_features, classes.size, self.draws.rounds
-        integers = _integers(max(n, rounds))
+        integers = np.int32 if max(n, rounds) < 2**31 else np.int64
         self.state = np.zeros((n, 3 if prediction == "last" else 2, columns))
         self._work = coordinate.CoordinateState(
             self.state,
@@ -541,10 +534,6 @@ class Coordinates:
         self._origin = origin
 
 
-def _basis_size(penalty: Penalty) -> int:
-    return coordinate.TERMS if penalty.decaying else coordinate.LINE
-
-
 def bytes_needed(n_rows: int, n_features: int, columns: int, rounds: Any = "pass", penalty: str = "l1") -> int:
     """Bytes of memory of `Coordinates`, without the data, for `rounds` rounds per epoch.
 
@@ -552,14 +541,9 @@ def bytes_needed(n_rows: int, n_features: int, columns: int, rounds: Any = "pass
     are estimated as the number of features: features drawn more often have more nonzeros than others.
     """
     n_rounds = n_features if rounds == "pass" else int(rounds)
-    integer = _integers(max(n_features, n_rounds))().itemsize
-    basis = _basis_size(find_penalty(penalty))
+    integer = 4 if max(n_features, n_rounds) < 2**31 else 8
+    basis = coordinate.TERMS if find_penalty(penalty).decaying else coordinate.LINE
     return columns * (n_features * (8 * (3 + basis + 1) + 3 * integer) + n_rounds * integer + 8 * basis * n_rows)
-
-
-def _integers(largest: int) -> type[np.int32] | type[np.int64]:
-    """The smallest integer type that can hold it."""
-    return np.int32 if largest < 2**31 else np.int64
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -646,7 +630,7 @@ def fit_epochs(
     matrix = checked_rows(X, n_features, np.dtype(np.float64))
     labels = checked_labels(y, matrix.shape[0], n_classes)
     weights = checked_sample_weights(sample_weight, matrix.shape[0])
-    problem = EpochProblem.of(algorithm, loss, penalty, grid, n_classes, n_features, intercept=fit_intercept)
+    problem = EpochProblem.of(algorithm, loss, penalty, grid, n_classes, n_features)._replace(intercept=fit_intercept)
     size = len(problem.configurations)
     fit = Fit(
         list(problem.configurations),
@@ -660,7 +644,7 @@ def fit_epochs(
         if part.algorithm.samples_features:
             method = Coordinates(part, full_passes.column_major(matrix, labels, intercept=fit_intercept), seed, weights)
         else:
-            method = SampledEpochs(part, LocalPasses.of(matrix, labels, weights=weights, intercept=fit_intercept), seed)
+            method = SampledEpochs(part, LocalPasses.of(matrix, labels, weights, intercept=fit_intercept), seed)
         for epoch in range(epochs):
             method.play()
             fit.objective[epoch, members] = part.objectives(method.losses(), method.weights())

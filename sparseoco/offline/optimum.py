@@ -17,8 +17,8 @@ from sparseoco.core.option_models import validate
 from sparseoco.kernels import newton
 from sparseoco.kernels.newton import inner_product
 from sparseoco.learners.losses import find_loss
-from sparseoco.offline.options import MAX_PASSES, TOLERANCE, OptimumOptions
 from sparseoco.offline.passes import ColumnMajor, Floats, LocalPasses, Passes, PassRequest, PassResult, local_passes
+from sparseoco.training.options import MAX_PASSES, TOLERANCE, OptimumOptions
 from sparseoco.training.validation import checked_labels, checked_rows, checked_sample_weights, output_shape
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -480,16 +480,8 @@ class Newton(Solver[NewtonColumn]):
         if gap.oversmoothed:
             column.width *= WIDTH_FACTOR  # the next pass is at the same point, with the loss less smoothed
             column.residual = 0.0
-        else:
-            point = self._next(column, gap.g)
-            if point is None:
-                column.done = True
-            else:
-                column.trial = point
-
-    def _next(self, column: NewtonColumn, g: Floats) -> Floats | None:
-        """The next point, or None if steps are lost in rounding."""
-        w, h, labels = column.trial, column.h, self.data.labels
+            return
+        g, w, h, labels = gap.g, column.trial, column.h, self.data.labels
         y = labels if column.positive < 0 else np.where(labels == column.positive, 1.0, -1.0)
         kernels = newton.newton_kernels(self.loss)
         z, c = product(self.data, w) + column.intercept, np.empty_like(y)
@@ -507,15 +499,17 @@ class Newton(Solver[NewtonColumn]):
         first = inner_product(g, direction)
         decrease = first + h.change(best, w)
         if not decrease < 0.0:
-            return None
+            column.done = True
+            return
         delta, t, trial = product(self.data, direction), 1.0, best
         while t > MIN_STEP:
             gained, last = kernels.line(z, delta, y, self.sample_weight, t, column.width)
             if Step(gained, t * first, t * last, h.change(trial, w)).is_decrease(t * decrease, column.at_zero):
-                return trial
+                column.trial = trial
+                return
             t *= 0.5
             trial = w + t * direction
-        return None
+        column.done = True  # steps are lost in rounding
 
 
 def _compact(counts: NDArray[Any]) -> NDArray[Any]:

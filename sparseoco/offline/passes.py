@@ -10,10 +10,9 @@ import numpy as np
 import scipy  # loads scipy.optimize and scipy.sparse when they are used
 from numpy.typing import NDArray
 
-from sparseoco.kernels.columns import RowBatch, Rows, with_intercept
-from sparseoco.kernels.full_pass import ACCUMULATE, MARGINS, RESPOND_SMOOTHED, accumulate_squares, loss_kernels
+from sparseoco.kernels.columns import ACCUMULATE, MARGINS, RESPOND_SMOOTHED, RowBatch, loss_kernels, with_intercept
 from sparseoco.learners.losses import find_loss
-from sparseoco.training.stream import MatrixRows, ordered_rows
+from sparseoco.training.stream import MatrixRows, Order
 from sparseoco.training.stream import RowSource as StreamSource
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -137,12 +136,12 @@ class WithIntercept:
         return self._extended(self._source.gather(rows))
 
     def _extended(self, batch: RowBatch) -> RowBatch:
-        rows = with_intercept(Rows(batch.indptr, batch.indices, batch.values), self._feature)
+        rows = with_intercept(*batch[:3], self._feature)
         return batch._replace(indptr=rows.indptr, indices=rows.indices, values=rows.values)
 
 
 class Span(NamedTuple):
-    """Positions start..stop of an epoch's stream, as `training.stream.ordered_rows` returns them; all rows by default.
+    """Positions start..stop of an epoch's stream, as `training.stream.Order.rows` returns them; all rows by default.
 
     The order is that of (seed, epoch, range_rows), by default document order. Rows of the held-out `fold` of `folds`
     are left out (−1: no fold). ``stop`` = −1 is the end.
@@ -162,12 +161,8 @@ class Span(NamedTuple):
 
     def rows(self, n_rows: int, start: int, stop: int) -> NDArray[np.int64]:
         """Row numbers at positions start..stop of a corpus of `n_rows`, without those of the held-out fold."""
-        return ordered_rows(self.seed, self.epoch, self.range_rows, n_rows, start, stop, self.fold, self.folds)
-
-    @property
-    def contiguous(self) -> bool:
-        """Whether it is a contiguous range of rows in document order."""
-        return not self.range_rows and self.fold < 0
+        order = Order(self.seed, self.range_rows, self.fold, self.folds)
+        return order.rows(self.epoch, n_rows, start, stop)
 
 
 WHOLE = Span()
@@ -339,7 +334,7 @@ class SpanRows(NamedTuple):
         """The rows at positions start..stop, `CHUNK_ROWS` positions at a time."""
         for first in range(start, stop, CHUNK_ROWS):
             last = min(first + CHUNK_ROWS, stop)
-            if self.span.contiguous:
+            if not self.span.range_rows and self.span.fold < 0:  # a range of rows in document order
                 yield self.source.rows(first, last)
             else:
                 yield self.source.gather(self.span.rows(self.source.n_rows, first, last))
@@ -362,7 +357,7 @@ class SpanRows(NamedTuple):
         for rows in self.chunks(*bounds):
             if rows.weights is not None:
                 rows = rows._replace(values=rows.values * np.repeat(np.sqrt(row_weights(rows)), np.diff(rows.indptr)))
-            accumulate_squares(rows.indices, rows.values, squares[:, 0])
+            np.add.at(squares[:, 0], rows.indices, rows.values.astype(np.float64) ** 2)
         return Partial(np.zeros(1), np.zeros(1), squares)
 
     def sample_weights(self, bounds: Bounds) -> Floats | None:
@@ -394,15 +389,13 @@ class LocalPasses(Passes):
         self._bounds = Leaves(self.span, shape).bounds()
 
     @classmethod
-    def of(
-        cls, X: Any, y: NDArray[Any], span: Span = WHOLE, weights: Floats | None = None, *, intercept: bool = False
-    ) -> "LocalPasses":
-        """Passes over a checked CSR matrix, its labels and sample weights; with an `intercept` as the last feature."""
+    def of(cls, X: Any, y: NDArray[Any], weights: Floats | None = None, *, intercept: bool = False) -> "LocalPasses":
+        """Passes over a checked CSR matrix, its labels and sample weights; an `intercept` is the last feature."""
         source: RowSource = Matrix(X, y, weights)
         shape = Shape(int(X.shape[0]), int(X.shape[1]), int(X.nnz))
         if intercept:
             source, shape = WithIntercept(source, shape.n_features), shape.with_intercept()
-        return cls(source, shape, span)
+        return cls(source, shape)
 
     def _totals(self, weights: Floats, request: PassRequest) -> PassResult:
         slopes: list[Floats] = []
@@ -498,4 +491,4 @@ class InterceptPasses(LocalPasses):
 
 def local_passes(X: Any, y: NDArray[Any], weights: Floats | None, *, fit_intercept: bool) -> LocalPasses:
     """Passes over a checked matrix in this process."""
-    return InterceptPasses(X, y, weights) if fit_intercept else LocalPasses.of(X, y, weights=weights)
+    return InterceptPasses(X, y, weights) if fit_intercept else LocalPasses.of(X, y, weights)

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from sparseoco.kernels import newton
 from sparseoco.kernels.newton import inner_product
 from sparseoco.offline import optimum
-from sparseoco.offline.optimum import ColumnProgress, Gap, QuadraticModel, Regulariser, Solver, Step
 from sparseoco.offline.passes import Floats
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -77,10 +76,6 @@ class Metric:
         self.sy[place], self.sy[:, place] = out[1], out[2]
         self.order = np.append(self.order, place)
 
-    def forget(self) -> None:
-        """Drop all pairs."""
-        self.order = self.order[:0]
-
     def sigma(self, members: NDArray[np.int64], otherwise: float) -> float:
         """σ = Σ_i y_i²/q_i over `members` for the last pair, an estimate of the largest curvature."""
         if not self.order.size:
@@ -135,11 +130,11 @@ ROUNDS = 8  # of growing the working set
 
 
 @dataclass(eq=False, kw_only=True)
-class Column(ColumnProgress, Metric):
+class Column(optimum.ColumnProgress, Metric):
     """One problem, its metric and the state of its solver. Vectors are (features,); sums are those of the (smoothed)
     loss."""
 
-    FIXED = (*ColumnProgress.FIXED, "q")
+    FIXED = (*optimum.ColumnProgress.FIXED, "q")
 
     w: Floats
     g: Floats
@@ -156,7 +151,7 @@ class Column(ColumnProgress, Metric):
 
 
 @dataclass(eq=False)
-class QuasiNewton(Solver[Column]):
+class QuasiNewton(optimum.Solver[Column]):
     """Minimises columns by passes alone, together as far as `memory` (bytes) and `SOLVER_BYTES` allow."""
 
     _: KW_ONLY
@@ -167,43 +162,42 @@ class QuasiNewton(Solver[Column]):
         size = self.squares.size
         self.width = max(1, min(self.memory, SOLVER_BYTES) // (8 * size * (2 * max_pairs(size) + VECTORS)))
 
-    def column(self, positive: int, h: Regulariser, trial: Floats, best: Floats, width: float) -> Column:
+    def column(self, positive: int, h: optimum.Regulariser, trial: Floats, best: Floats, width: float) -> Column:
         """See `Solver.column`."""
         own = {"w": trial, "g": trial, "direction": np.zeros(0), **Metric.empty(self.squares)}
         return Column(positive=positive, h=h, trial=trial, best=best, width=width, **own)
 
-    def advance(self, column: Column, gap: Gap) -> None:
+    def advance(self, column: Column, gap: optimum.Gap) -> None:
         """See `Solver.advance`."""
         g = gap.g
         if column.direction.size:
             step = column.trial - column.w
             column.add(step, g - column.g)
             change = column.h.change(column.trial, column.w)
-            taken = Step(gap.loss_sum - column.loss_sum, inner_product(column.g, step), inner_product(g, step), change)
+            taken = optimum.Step(
+                gap.loss_sum - column.loss_sum, inner_product(column.g, step), inner_product(g, step), change
+            )
             if not taken.is_decrease(column.t * column.decrease, column.at_zero):
-                self._reject(column, taken.increase(column.at_zero))
+                # Rejected: first the model is solved again, with the new pair, later t is reduced.
+                column.rejected += 1
+                if column.rejected == 1:
+                    self._solve_model(column)
+                    return
+                bend = taken.increase(column.at_zero) - column.t * column.decrease
+                column.t *= min(0.5, max(0.1, -0.5 * column.t * column.decrease / bend)) if bend > 0.0 else 0.1
+                if column.t < MIN_STEP:
+                    self._restart(column)
+                else:
+                    column.trial = column.w + column.t * column.direction
                 return
         column.w, column.g, column.loss_sum, column.rejected = column.trial, g, gap.loss_sum, 0
         if gap.oversmoothed:
             # The next pass is at the same point, with the loss less smoothed.
             column.width *= optimum.WIDTH_FACTOR
-            column.forget()
+            column.order = column.order[:0]
             column.direction = np.zeros(0)
             return
         self._solve_model(column)
-
-    def _reject(self, column: Column, increase: float) -> None:
-        """Reject a trial at which the objective rose by `increase`: first solve the model again, later reduce t."""
-        column.rejected += 1
-        if column.rejected == 1:
-            self._solve_model(column)
-            return
-        bend = increase - column.t * column.decrease
-        column.t *= min(0.5, max(0.1, -0.5 * column.t * column.decrease / bend)) if bend > 0.0 else 0.1
-        if column.t < MIN_STEP:
-            self._restart(column)
-        else:
-            column.trial = column.w + column.t * column.direction
 
     def _solve_model(self, column: Column) -> None:
         """The next trial: the minimum of the model at w."""
@@ -220,7 +214,7 @@ class QuasiNewton(Solver[Column]):
         if not column.order.size:
             column.done = True
             return
-        column.forget()
+        column.order = column.order[:0]
         self._solve_model(column)
 
 
@@ -238,14 +232,17 @@ def _minimise_model(column: Column, curvature: float) -> Floats:
         model.minimise(goal)
         x[model.members] = model.x
         near = np.flatnonzero(~inside & (np.abs(g) > optimum.NEAR * h.l1))
-        joining = near[(np.abs(model.outside_slopes(near)) - h.l1) * weight[near] > goal]
+        slopes = np.empty(near.size)  # of the model, where x_i = w_i
+        pairs = column.S, column.Y, column.order
+        newton.OUTSIDE_SLOPES(near, g, model.all_D, *pairs, model.T @ model.v, slopes)
+        joining = near[(np.abs(slopes) - h.l1) * weight[near] > goal]
         if not joining.size:
             break
         inside[joining] = True
     return x
 
 
-class PairModel(QuadraticModel):
+class PairModel(optimum.QuadraticModel):
     """m(x) = ⟨g, x − w⟩ + ½(x − w)ᵀB(x − w) + h(x) on some of the features, with `v` = J∘Qᵀ(x − w).
 
     B = diag(D) − Q·diag(J)·Qᵀ, where `T` maps the pairs to Q.
@@ -253,7 +250,7 @@ class PairModel(QuadraticModel):
 
     def __init__(self, column: Column, members: NDArray[np.int64], x: Floats, sigma: float) -> None:
         values, vectors = column.eigen(sigma)
-        self.column, self.members, self.h, self.T = column, members, column.h, vectors / np.sqrt(np.abs(values))
+        self.members, self.h, self.T = members, column.h, vectors / np.sqrt(np.abs(values))
         self.all_D, self.J = sigma * column.q, np.sign(values)
         self.w, self.g, self.D, self.x = column.w[members], column.g[members], self.all_D[members], x[members]
         self.Q, self.v = np.empty((members.size, values.size)), np.zeros(values.size)
@@ -301,9 +298,3 @@ class PairModel(QuadraticModel):
         if lower:
             self.x, self.v = x, self.v + moved
         return lower
-
-    def outside_slopes(self, rows: NDArray[np.int64]) -> Floats:
-        """(rows,): the slope of the model at features with x_i = w_i."""
-        out, column = np.empty(rows.size), self.column
-        newton.OUTSIDE_SLOPES(rows, column.g, self.all_D, column.S, column.Y, column.order, self.T @ self.v, out)
-        return out

@@ -44,7 +44,7 @@ from sparseoco.text.readers import Sample
 from sparseoco.text.sources import find_sources
 from sparseoco.text.tables import open_table
 from sparseoco.training.block import search_settings
-from sparseoco.training.columns import padded
+from sparseoco.training.learner import padded
 from sparseoco.training.options import SearchOptions
 from sparseoco.training.stream import StreamPosition
 

@@ -8,10 +8,8 @@ from sparseoco.execution.clusters import ClusterOptions
 from sparseoco.learners import find_algorithm
 from sparseoco.offline.cluster.passes import OPTIMUM_FOLDER, run_optimum
 from sparseoco.offline.optimum import OptimumProblem
-from sparseoco.offline.options import OptimumOptions
-from sparseoco.offline.regret.bounds import MARKS
+from sparseoco.offline.regret.bounds import MARKS, REGRET, SLOPES
 from sparseoco.offline.regret.run import TOL, Regret
-from sparseoco.offline.regret.tables import REGRET, SLOPES
 from sparseoco.pipeline.steps import folder_cluster
 from sparseoco.report.results import (
     CorpusRecord,
@@ -25,9 +23,9 @@ from sparseoco.search.run import absolute_models, selected_features
 from sparseoco.storage.locations import Location, resolve_against
 from sparseoco.storage.tables import write_result_table
 from sparseoco.store.shards import Session, Store
-from sparseoco.training.options import Configuration
+from sparseoco.training.block import Origin
+from sparseoco.training.options import Configuration, OptimumOptions
 from sparseoco.training.validation import check_labels, check_single_label
-from sparseoco.training.warm_start import Origin
 
 
 @logged_step("optimum", "out")

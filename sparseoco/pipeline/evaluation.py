@@ -146,7 +146,7 @@ def evaluate_model(
     Returns
     -------
     dict
-        Every metric of `sparseoco.training.metric_names` that is defined, by name: those of predicted classes at the
+        Every metric of `sparseoco.training.options.METRICS` that is defined, by name: those of predicted classes at the
         model's threshold, log loss of its probabilities. With classes, also the error of predicting the majority
         class, the confusion matrix (rows are true classes), and precision, recall and F1 of each class; with more than
         two classes, or label sets, also its average precision and ROC AUC, and of label sets its threshold;
@@ -292,7 +292,7 @@ class _Sums:
             return {"rows": self.rows} | row
         if self.kind == "label sets":
             counts, error = self._counts, 1 - self._exact_sets / self.rows
-            row |= {"rows": self.rows, "error": error, "classes": scores.metrics_by_class(classes, *counts)}
+            row |= {"rows": self.rows, "error": error, "classes": scores.metrics_by_class(classes, counts)}
         else:
             row |= scores.classification_metrics(classes, self._confusion)
             correct = self._confusion.diagonal()

@@ -20,8 +20,7 @@ from sparseoco.storage.locations import Location, is_local, join_path, location,
 from sparseoco.store.weighting import FeatureOptions
 from sparseoco.text.options import IngestOptions, TextOptions
 from sparseoco.text.sources import check_apart
-from sparseoco.training.metric_names import METRICS
-from sparseoco.training.options import LOSS_NAMES, PENALTY_NAMES, SearchOptions
+from sparseoco.training.options import LOSS_NAMES, METRICS, PENALTY_NAMES, SearchOptions
 
 T = TypeVar("T", bound=BaseModel)
 

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from sparseoco.core.formatting import amount, duration, integer, metric_name, percent, percent_with_error
 from sparseoco.learners import find_algorithm
-from sparseoco.offline.regret.tables import Slope
+from sparseoco.offline.regret.bounds import Slope
 from sparseoco.report import charts
 from sparseoco.report.charts import NEUTRAL, Chart, Level, Points, Series, Style, line
 from sparseoco.report.results import LeaderboardRow, Results, pareto_front

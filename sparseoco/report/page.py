@@ -38,7 +38,7 @@ from sparseoco.search.selection import mean_error
 from sparseoco.storage.commit import commit_bytes, exclusive_lock
 from sparseoco.storage.locations import Location, location
 from sparseoco.training import metrics
-from sparseoco.training.metric_names import METRICS
+from sparseoco.training.options import METRICS
 
 # ----------------------------------------------------------------------------------------------------------------------
 # How good the chosen model is: held-out and test metrics side by side, and precision and recall of every class.
@@ -140,7 +140,7 @@ def class_table(
         columns["test"] = [{"rows": 0} | of.model_dump() for of in results.evaluation.classes]
     for found in sets:
         if found.classes and found.name not in columns:
-            columns[found.name] = metrics.metrics_by_class(found.classes, *found.counts())
+            columns[found.name] = metrics.metrics_by_class(found.classes, found.counts())
     names = [record.name for record in results.run.corpus.classes]
     complete = {name: scores for name, scores in columns.items() if len(scores) == len(names)}
     table = [(name, [scores[k] for scores in complete.values()]) for k, name in enumerate(names)]

@@ -250,7 +250,7 @@ def _threshold_row(sets: Sequence[PredictionSet], rule: str, margin: float, *, r
 def _quality(found: PredictionSet, margin: float) -> Quality:
     at = replace(found, cut=np.array([margin]))
     counts = at.counts()
-    row = metrics_by_class(at.classes, *counts)[at.positive]
+    row = metrics_by_class(at.classes, counts)[at.positive]
     share = int(counts[1, at.positive]) / max(at.rows, 1)
     return Quality(row["precision"], row["recall"], row["f1"], share)
 

@@ -14,7 +14,7 @@ from typing_extensions import TypedDict
 from sparseoco.core.errors import InputError, StorageError
 from sparseoco.core.formatting import metric_with_error, parameters
 from sparseoco.learners import ALGORITHMS
-from sparseoco.offline.regret.tables import REGRET, SLOPES
+from sparseoco.offline.regret.bounds import REGRET, SLOPES
 from sparseoco.search.selection import Candidate, candidates, standard_error
 from sparseoco.storage.commit import Count, read_validated, validated, with_other_keys
 from sparseoco.storage.locations import Location
@@ -22,8 +22,7 @@ from sparseoco.storage.tables import read_parquet_file, write_result_table
 from sparseoco.store.manifest import ClassEntry
 from sparseoco.store.weighting import Weighting
 from sparseoco.training.decisions import Calibration, Thresholds
-from sparseoco.training.metric_names import METRICS
-from sparseoco.training.options import Configuration, SearchOptions
+from sparseoco.training.options import METRICS, Configuration, SearchOptions
 from sparseoco.training.search_tables import CURVES, FEATURE_SURVIVAL, METRICS_SCHEMA, TIMINGS, WEIGHTS
 
 # ----------------------------------------------------------------------------------------------------------------------

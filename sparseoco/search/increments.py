@@ -21,8 +21,7 @@ from sparseoco.storage.tables import Row, read_parquet_file, write_parquet
 from sparseoco.store.manifest import read_manifests
 from sparseoco.store.shards import Session
 from sparseoco.training.block import Increment, Key, Setting, search_setting
-from sparseoco.training.metric_names import PROGRESSIVE
-from sparseoco.training.options import SearchOptions
+from sparseoco.training.options import PROGRESSIVE, SearchOptions
 from sparseoco.training.stream import NO_FOLD, StreamPosition, range_rows_of
 
 # ----------------------------------------------------------------------------------------------------------------------

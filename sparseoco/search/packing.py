@@ -18,7 +18,7 @@ from sparseoco.offline.epochs import bytes_needed, shared_values
 from sparseoco.store.corpus import MAPPED_BYTES
 from sparseoco.store.shards import Session, Store, store_reference
 from sparseoco.training.block import Block, Setting, resolve_class_weights
-from sparseoco.training.columns import padded
+from sparseoco.training.learner import padded
 from sparseoco.training.metrics import score_bytes
 from sparseoco.training.options import Configuration, SearchOptions, learner_parameters
 from sparseoco.training.stream import StreamPosition, order_name

@@ -30,7 +30,16 @@ from sparseoco.store import terms
 from sparseoco.store.corpus import Corpus, worker_corpus
 from sparseoco.store.shards import Session, Store, store_reference
 from sparseoco.training import decisions
-from sparseoco.training.block import Block, check_folds, fold_order, search_setting, search_settings
+from sparseoco.training.block import (
+    Block,
+    Origin,
+    check_folds,
+    check_origin,
+    fold_order,
+    resume_learner,
+    search_setting,
+    search_settings,
+)
 from sparseoco.training.decisions import ROWS
 from sparseoco.training.learner import Learner
 from sparseoco.training.metrics import held_out_chunks, store_label_kind
@@ -39,7 +48,6 @@ from sparseoco.training.options import AtMost, Configuration, SearchOptions, res
 from sparseoco.training.search_tables import SEARCH_TABLES
 from sparseoco.training.stream import NO_FOLD, StreamPosition, order_name
 from sparseoco.training.validation import check_labels, check_loss, check_size
-from sparseoco.training.warm_start import Origin, check_origin, resume_learner
 
 # ----------------------------------------------------------------------------------------------------------------------
 # The options of a search or a training for a store, and the models that they name.

@@ -11,10 +11,9 @@ from sparseoco.storage.tables import Row
 from sparseoco.store.shards import Store
 from sparseoco.store.weighting import Weighting
 from sparseoco.training.block import positive_class
-from sparseoco.training.metric_names import METRICS
 from sparseoco.training.metrics import baseline
 from sparseoco.training.models import Model
-from sparseoco.training.options import AtMost, Halving, SearchOptions, Select
+from sparseoco.training.options import METRICS, AtMost, Halving, SearchOptions, Select
 from sparseoco.training.stream import StreamPosition
 
 # ----------------------------------------------------------------------------------------------------------------------

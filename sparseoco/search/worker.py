@@ -23,14 +23,13 @@ from sparseoco.store.corpus import Corpus, check_worker_running, host_folder, we
 from sparseoco.store.manifest import read_manifest
 from sparseoco.store.shards import Store, StoreReference, open_store, store_reference
 from sparseoco.store.terms import frequency_bins, frequency_rows, increment_weights, term_weights
-from sparseoco.training.block import Block, Tables, cell_path, fold_order, passes_of, write_cell
+from sparseoco.training.block import Block, Tables, cell_path, fold_order, passes_of, take_weights, write_cell
 from sparseoco.training.decisions import PredictingLearner
 from sparseoco.training.learner import Learner, ProgressiveTotals
 from sparseoco.training.metrics import Scores, curve_rows, evaluate_held_out, metric_rows, new_scores
 from sparseoco.training.options import learner_parameters
 from sparseoco.training.search_tables import CURVES
-from sparseoco.training.stream import START, Order, StreamLearner, StreamPosition, curve_marks, stream, train
-from sparseoco.training.warm_start import take_weights
+from sparseoco.training.stream import START, Order, StreamPosition, curve_marks, stream, train
 
 # ----------------------------------------------------------------------------------------------------------------------
 # A block in progress: its learner, its position in the stream, and the metrics recorded so far.
@@ -60,7 +59,7 @@ class BlockRun:
     curves: list[list[Row]] = field(default_factory=list)
     seconds: float = 0.0
     totals: ProgressiveTotals | None = None
-    recorder: StreamLearner | None = None
+    recorder: PredictingLearner | None = None
     clock: float = 0.0
 
     def __post_init__(self) -> None:
@@ -95,7 +94,7 @@ class BlockRun:
         marks = curve_marks(corpus.n_rows)
         before, self.clock = self.learner.progress, time.monotonic()
         passes = passes_of(self.block.setting, corpus, goal, self.learner)._replace(start=self.position, marks=marks)
-        for position in train(self.recorder or self.learner, corpus, passes):
+        for position in train((self.recorder or self.learner).learn_rows, corpus, passes):
             now = self.learner.progress
             if position.epoch > self.position.epoch:
                 self.epoch_start, self.curves, self.seconds = before, [[] for _ in self.curves], 0.0

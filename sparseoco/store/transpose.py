@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 
 from sparseoco.core.errors import DamagedError
 from sparseoco.execution.clusters import TaskPool, remove_damaged
-from sparseoco.kernels.columns import Rows, with_intercept
-from sparseoco.kernels.full_pass import append_entries
+from sparseoco.kernels.columns import with_intercept
 from sparseoco.storage.commit import commit_json, digest_value, make_folder, read_validated, remove_file, remove_folder
 from sparseoco.storage.locations import Location
 from sparseoco.storage.tables import read_checkpoint, write_checkpoint
@@ -187,10 +186,10 @@ def _cut_shard(work: Transposition, shard: int) -> None:
     counts = part.counts
     if not work.weighting.is_identity:
         counts = term_weights(store, work.weighting).values(part.indptr, part.indices, counts)
-    entries = Rows(part.indptr, part.indices, counts)
+    indptr, indices = part.indptr, part.indices
     if edges[-1] > store.n_features:
-        entries = with_intercept(entries, store.n_features)
-    columns = scipy.sparse.csr_matrix((entries.values, entries.indices, entries.indptr), shape=shape).tocsc()
+        indptr, indices, counts = with_intercept(indptr, indices, counts, store.n_features)
+    columns = scipy.sparse.csr_matrix((counts, indices, indptr), shape=shape).tocsc()
     rows = (columns.indices.astype(np.int64) + first_row).astype(work.rows_dtype)
     values = columns.data.astype(work.counts_dtype, copy=False)
     sizes = np.diff(columns.indptr)
@@ -232,7 +231,10 @@ def _merge_range(work: Transposition, number: int) -> ShardEntry:
             features, lengths, examples, values = (
                 read(f"{number}.{name}") for name in ("features", "sizes", "rows", "counts")
             )
-            append_entries(features, lengths, examples, values, ends, rows, counts)
+            # Entries are sorted by feature: they are appended to those of each feature, which end at `ends`.
+            places = np.repeat(ends[features] - (np.cumsum(lengths) - lengths), lengths) + np.arange(len(examples))
+            rows[places], counts[places] = examples, values
+            ends[features] += lengths
     documents = ShardRows(None, np.zeros(size, np.int32), indptr, rows, counts)
     entry = write_shard(work.folder, documents, n_features=store.n_rows)
     commit_json(known, entry.model_dump(mode="json"))

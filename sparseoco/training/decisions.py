@@ -238,9 +238,7 @@ def check_has_threshold(rule: ThresholdRule, outputs: int, *, several: bool) -> 
         )
 
 
-def choose_thresholds(
-    rule: ThresholdRule, margins: NDArray[Any], labels: NDArray[Any], *, positive: int = 1
-) -> Thresholds:
+def choose_thresholds(rule: ThresholdRule, margins: NDArray[Any], labels: NDArray[Any], positive: int) -> Thresholds:
     """Thresholds by a rule.
 
     The greatest F1 of a class with few documents among many classes is often that of predicting a large share of all
@@ -284,12 +282,7 @@ def predicted_labels(margins: NDArray[Any], cuts: Floats | float, *, several: bo
 
 
 def choose_threshold(
-    rule: ThresholdRule,
-    margins: NDArray[Any],
-    positive: NDArray[np.bool_],
-    *,
-    reverse: bool = False,
-    least_f1: float = 0.0,
+    rule: ThresholdRule, margins: NDArray[Any], positive: NDArray[np.bool_], *, reverse: bool, least_f1: float = 0.0
 ) -> Threshold:
     """The threshold of the margins of one output by a rule.
 
@@ -324,23 +317,20 @@ def choose_threshold(
         reached = bool(recall[best] >= value)
     else:
         best = int((predicted / len(scores) <= value).nonzero()[0][-1])
+    # A margin such that exactly the first `best` scores are above it; with `reverse`, exactly their margins are not.
+    distinct = np.unique(scores)[::-1]
+    above = distinct[best - 1] if best else np.nextafter(distinct[0], np.inf)
+    below = distinct[best] if best < len(distinct) else np.nextafter(distinct[-1], -np.inf)
+    low, high = (-above, -below) if reverse else (below, above)
+    middle = low / 2 + high / 2
     return Threshold(
-        margin=_between(np.unique(scores)[::-1], best, reverse=reverse),
+        margin=float(middle if low <= middle < high else low),
         precision=float(precision[best]),
         recall=float(recall[best]),
         f1=float(f1[best]),
         share=float(predicted[best] / len(scores)),
         reached=reached,
     )
-
-
-def _between(scores: Floats, cut: int, *, reverse: bool) -> float:
-    """A margin such that exactly the first `cut` scores are above it; with `reverse`, exactly their margins are not."""
-    above = scores[cut - 1] if cut else np.nextafter(scores[0], np.inf)
-    below = scores[cut] if cut < len(scores) else np.nextafter(scores[-1], -np.inf)
-    low, high = (-above, -below) if reverse else (below, above)
-    middle = low / 2 + high / 2
-    return float(middle if low <= middle < high else low)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -387,13 +377,8 @@ class MarginRecorder(PredictingLearner):
     """A learner of one configuration with the margins with which rows `first`, …, `last` − 1 were predicted."""
 
     def __init__(self, learner: Learner, first: int, last: int) -> None:
-        super().__init__(learner, self._keep, first, last)
-        self._margins: list[NDArray[Any]] = []
-        self._labels: list[NDArray[Any]] = []
-
-    def _keep(self, margins: NDArray[Any], labels: NDArray[Any]) -> None:
-        self._margins.append(margins[:, 0])
-        self._labels.append(labels)
+        super().__init__(learner, lambda *recorded: self._recorded.append(recorded), first, last)
+        self._recorded: list[tuple[NDArray[Any], NDArray[Any]]] = []
 
     @classmethod
     def of_first_pass(cls, learner: Learner, n_rows: int) -> "MarginRecorder":
@@ -402,9 +387,10 @@ class MarginRecorder(PredictingLearner):
 
     def rules(self, threshold: ThresholdRule | None = None, positive: int = 1) -> dict[str, Any]:
         """The `decision_rules` of what was recorded; none for numbers and without rows."""
-        if not self._margins or self.learner.n_classes is None:
+        if not self._recorded or self.learner.n_classes is None:
             return {}
-        return decision_rules(np.concatenate(self._margins), np.concatenate(self._labels), threshold, positive)
+        margins, labels = map(np.concatenate, zip(*self._recorded, strict=True))
+        return decision_rules(margins[:, 0], labels, threshold, positive)
 
 
 def decision_rules(
@@ -424,7 +410,7 @@ def decision_rules(
     calibration = fit_calibration(margins, labels)
     if calibration is None:
         return {}
-    chosen = None if threshold is None else choose_thresholds(threshold, margins, labels, positive=positive)
+    chosen = None if threshold is None else choose_thresholds(threshold, margins, labels, positive)
     predicted = predicted_labels(margins, 0.0 if chosen is None else chosen.margins, several=labels.ndim == 2)
     return {
         "calibration": calibration.model_dump(mode="json"),

@@ -1,64 +1,265 @@
 """The stateful interface of the learners: a grid of configurations trained together on one stream of sparse rows."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import product
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from sparseoco.core.errors import DamagedError, InputError
-from sparseoco.kernels.columns import Rows
+from sparseoco.kernels import columns as loops
+from sparseoco.kernels.columns import MARGINS, ColumnBlock, Kernels, Rows, Scratch, State, with_intercept
 from sparseoco.kernels.dense import DenseColumns
+from sparseoco.kernels.responses import row_loss
 from sparseoco.learners import find_algorithm
-from sparseoco.learners.contract import Algorithm, DenseRule
-from sparseoco.learners.losses import PORTFOLIO_LOSSES, check_portfolio, check_relatives
-from sparseoco.learners.penalties import find_penalty
+from sparseoco.learners.contract import Clock, DenseRule, Grid, Rule, stored_weight
+from sparseoco.learners.losses import PORTFOLIO_LOSSES, Loss, check_portfolio, check_relatives
+from sparseoco.learners.penalties import Penalty, find_penalty
 from sparseoco.storage.locations import Location, location
 from sparseoco.storage.tables import read_checkpoint, write_checkpoint
 from sparseoco.training import validation
-from sparseoco.training.columns import AnyColumns, Columns
 
 # ----------------------------------------------------------------------------------------------------------------------
-# From a grid of parameters to a list of configurations.
+# A block of columns: configurations of one learner that run through one compiled loop, and their arrays.
 
 
-Grid = Mapping[str, Any] | Sequence[Mapping[str, Any]]
+LANE_BYTES = 64
+"""Columns are padded to a multiple of this many bytes per slot, one cache line, so that their loop vectorises."""
+NARROW = (1, 4, 8)
+"""Smaller numbers of columns, for each of which a loop is compiled."""
+MANY_NONZEROS = 1 << 21
+"""Nonzeros from which on a block learns with the loop of its width: faster (4 columns by two thirds, 1 and 8 by a
+sixth), and a second to compile."""
 
 
-def expand(algorithm: Algorithm, grid: Grid | None) -> list[dict[str, Any]]:
-    """The configurations of a grid, each with every parameter checked and its defaults filled in.
+def padded(columns: int, dtype: np.dtype) -> int:
+    """The number of columns with padding."""
+    lanes = LANE_BYTES // dtype.itemsize
+    return next((width for width in NARROW if columns <= width), -(-columns // lanes) * lanes)
 
-    A mapping of parameters to values gives the product of the values: the first parameter in the learner's definition
-    varies slowest, whatever the order of the mapping, and a single value is a list of one. A sequence of mappings is
-    a list of configurations. Raises `InputError` naming the parameter that is unknown, empty or out of range.
+
+@dataclass(eq=False, repr=False)
+class Columns(ColumnBlock):
+    """State of configurations with `outputs` adjacent columns each; `numbers` has a list of parameters for each.
+
+    Arrays: ``state`` (n_features, slots, width); ``last_update`` (n_features,) float64, empty for rules without time
+    stamps; ``clock`` float64, the fields of `Clock`; ``params`` (numbers, width) float64 and its last rows,
+    ``per_column_sums``; per configuration ``loss_sum`` and ``surplus`` float64, ``error_count`` and ``diverged`` int64.
+    With an intercept, it is one more feature, and ``params`` has 2·width columns, the second half with λ = 0.
     """
-    if grid is None:
-        grid = {}
-    if not isinstance(grid, Mapping):
-        if isinstance(grid, (str, bytes)) or not all(isinstance(entry, Mapping) for entry in grid):
-            raise InputError("grid must map parameters to values, or be a list of such mappings.", code="invalid-grid")
-        if not grid:
-            raise InputError("grid is an empty list: there is no configuration to train.", code="invalid-grid")
-        return [algorithm.configuration(entry) for entry in grid]
-    algorithm.configuration({})  # raises for a required parameter
-    names = [parameter.name for parameter in algorithm.parameters]
-    for name in grid:
-        if name not in names:
-            algorithm.configuration({name: None})  # raises, naming those there are
-    axes = [(name, _values(algorithm, name, grid[name])) for name in names if name in grid]
-    return [
-        algorithm.configuration(dict(zip((name for name, _ in axes), values, strict=True)))
-        for values in product(*(values for _, values in axes))
-    ]
+
+    rule: Rule
+    penalty: Penalty
+    loss: Loss
+    response: str
+    numbers: list[list[float]]
+    outputs: int
+    n_features: int
+    dtype: np.dtype
+    track_l1_norm: bool = False
+    intercept: bool = False
+
+    def __post_init__(self) -> None:
+        rule, dtype, n_features, intercept = self.rule, self.dtype, self.n_features, self.intercept
+        self.columns = len(self.numbers) * self.outputs
+        self.width = padded(self.columns, dtype)
+        self.refresh_interval = rule.stored_weight_valid_for if self.track_l1_norm else 0.0
+        tracked = self.refresh_interval > 0.0
+        # Without values that compiled code does not depend on, so that configurations share kernels.
+        left_out: dict[str, Any] = {"reported": None, "threshold": None, "initial_state": ()}
+        self._compiled_rule = replace(rule, start=Clock(), stored_weight_valid_for=0.0, **left_out)
+        self.kernels: Kernels = loops.kernels_for(self._compiled_rule, dtype.name, grouped=self.penalty.grouped)
+        self._nonzeros = 0
+        self._current_weights: np.ndarray | None = None
+        self.slot_names = rule.slots
+        values = [entry for entry in self.numbers for _ in range(self.outputs)]
+        values += [values[-1]] * (self.width - self.columns)
+        self.params = np.array(values, np.float64).T.copy()
+        if intercept:  # the same with λ = 0
+            unpenalised = self.params.copy()
+            if "lam" in rule.param_names:
+                unpenalised[rule.param_names.index("lam")] = 0.0
+            self.params = np.hstack([self.params, unpenalised])
+        self.per_column_sums = self.params[len(self.params) - len(rule.per_column_sums) :]
+        stored = n_features + intercept
+        self.state = np.zeros((stored, len(rule.slots), self.width), dtype)
+        if rule.initial_state:
+            self.state[...] = np.array(rule.initial_state)[:, None]
+        self.last_update = np.zeros(stored if rule.clock_time else 0, np.float64)
+        self.clock = np.array(rule.start, np.float64)
+        self.start_sums(len(self.numbers), self.width if tracked else 0)
+
+    @property
+    def rounds(self) -> int:
+        """Rounds on the clock."""
+        return int(self.clock[0])
+
+    def learn(self, rows: Rows, labels: np.ndarray, weights: np.ndarray | None, margins_out: np.ndarray | None) -> None:
+        """Learn the rows in turn; `labels` and `weights` are read-only float64.
+
+        `margins_out` (rows, width), if given, receives the margins with which each row was predicted, padding included.
+        """
+        if margins_out is None:
+            margins_out = np.empty((0, self.width), self.dtype)
+        labels = loops.by_row(labels)
+        if weights is None:
+            weights = np.ones(len(labels))
+        if not 0.0 < self.refresh_interval < np.inf:
+            self._learn(rows, labels, weights, margins_out)
+            return
+        start, interval = 0, int(self.refresh_interval)
+        while start < len(labels):  # up to the next round that moves all coordinates
+            stop = min(start + interval - self.rounds % interval, len(labels))
+            entries = slice(*(rows.indptr[[start, stop]] - rows.indptr[0]))
+            part = Rows(rows.indptr[start : stop + 1], rows.indices[entries], rows.values[entries])
+            self._learn(part, labels[start:stop], weights[start:stop], margins_out[start:stop])
+            if self.rounds % interval == 0:
+                self._measure_l1_norm()
+            start = stop
+
+    def _learn(self, rows: Rows, labels: np.ndarray, weights: np.ndarray, margins_out: np.ndarray) -> None:
+        loss_width = self.width if self.rule.needs_loss else 0
+        scratch = Scratch(
+            scalars=self._scalars(),
+            margins=np.zeros(self.width, self.dtype),
+            slopes=np.zeros(self.width, self.dtype),
+            losses=np.zeros(loss_width, self.dtype),
+            row_losses=np.zeros(len(self.loss_sum)),
+            sq_slopes=np.zeros(loss_width, self.dtype),
+            state_sums=np.zeros(self.width if self.rule.row_term else 0, self.dtype),
+        )
+        self._nonzeros += len(rows.values)
+        fixed = self.width if self.width in NARROW and self._nonzeros >= MANY_NONZEROS else 0
+        flags = {"grouped": self.penalty.grouped, "tracked": self.refresh_interval > 0.0}
+        learn = loops.learn_kernel(self._compiled_rule, self.dtype.name, fixed=fixed, **flags)
+        shared = self.loss.joint or self.penalty.grouped
+        loss = row_loss(self.loss, self.response, self.dtype.name, self.outputs if shared else 1)
+        self._current_weights = None
+        self.clock[:] = learn(
+            rows, labels, weights, loss, self.outputs, self._state(), self.progress, scratch, margins_out
+        )
+
+    def _measure_l1_norm(self) -> None:
+        norm = np.zeros(self.columns)
+        for _, _, weights in self.weight_runs():
+            loops.MEASURE_ABSOLUTE(weights, norm)
+        self.l1_norm[: self.columns] = norm
+
+    def margins(self, rows: Rows) -> np.ndarray:
+        """(rows, width), padding included. The weights of all features are kept until the state changes."""
+        if self._current_weights is None:
+            self._current_weights = self._materialized(self.rule.reported, 0, len(self.state))
+        out = np.empty((len(rows.indptr) - 1, self.width), self.dtype)
+        MARGINS(*rows, self._current_weights, out)
+        return out
+
+    def weights(self, first: int, stop: int) -> np.ndarray:
+        """(stop − first, columns): the weights of a run of features."""
+        if self._current_weights is not None:
+            return self._current_weights[first:stop, : self.columns].astype(self.dtype, copy=False)
+        weights = self._materialized(self.rule.reported, first, stop)
+        return weights[:, : self.columns].astype(self.dtype, copy=False)
+
+    def intercepts(self) -> np.ndarray:
+        """(columns,): the weights of the intercept, 0 without one."""
+        if not self.intercept:
+            return super().intercepts()
+        only: np.ndarray = self.weights(self.n_features, self.n_features + 1)[0]
+        return only
+
+    def thresholds(self) -> np.ndarray | None:
+        """(n_features, columns): h of every coordinate (`Rule.threshold`); None where it is 1."""
+        if self.rule.threshold is None:
+            return None
+        return self._materialized(self.rule.threshold, 0, self.n_features)[:, : self.columns]
+
+    def _materialized(self, weight: Callable[..., Any] | None, first: int, stop: int) -> np.ndarray:
+        """(stop − first, width): a function of the state of a run of features, by default `Rule.weight`.
+
+        In float64 if `Rule.weight_is_float64`, else of the columns' dtype.
+        """
+        rule = self._compiled_rule
+        rule = rule if weight is None else replace(rule, weight=weight)
+        if rule.weight is stored_weight and not self.penalty.grouped:
+            return self.state[first:stop, 0].copy()
+        out = np.empty((stop - first, self.width), np.float64 if rule.weight_is_float64 else self.dtype)
+        materialize = loops.kernels_for(rule, self.dtype.name, grouped=self.penalty.grouped).materialize
+        materialize(first, self.outputs, self._state(), self._scalars(), out)
+        return out
+
+    def arrays(self) -> Iterator[tuple[str, np.ndarray]]:
+        """The complete state by name: views, without padding."""
+        n = self.n_features
+        yield "state", self.state[:n, :, : self.columns]
+        yield "last_update", self.last_update[:n]
+        yield "intercept_state", self.state[n:, :, : self.columns]
+        yield "intercept_update", self.last_update[n:]
+        yield "clock", self.clock
+        yield "running", self._sums_by_part[..., : self.columns]
+        yield "l1_norm", self.l1_norm[: self.columns]
+        yield "l1_norm_sum", self.l1_norm_sum[: self.columns]
+        yield "loss_sum", self.loss_sum
+        yield "surplus", self.surplus
+        yield "error_count", self.error_count
+        yield "diverged", self.diverged
+
+    def start_from(self, weights: np.ndarray, columns: np.ndarray, rows: int, intercepts: np.ndarray | None) -> None:
+        """Turn this new block into one after `rows` rounds whose weights are these columns of `weights`.
+
+        `intercepts` (columns,), if given, are the intercepts.
+        """
+        self._current_weights = None
+        self.clock[:] = self.kernels.pass_rounds(rows, Clock(*self.clock.tolist()), self.params)
+        for first, stop in self.feature_runs():
+            self._init_state(first, weights[first:stop, columns])
+        if self.intercept:
+            given = np.zeros(self.columns) if intercepts is None else intercepts
+            self._init_state(self.n_features, given[None])
+        if self.refresh_interval:
+            self._measure_l1_norm()
+
+    def _init_state(self, first: int, weights: np.ndarray) -> None:
+        """Give the features from `first` on these weights (features, columns)."""
+        part = np.zeros((len(weights), self.width), self.dtype)
+        part[:, : self.columns] = weights
+        if self.penalty.bounded:
+            radius = self.params[self.rule.param_names.index("R")].astype(self.dtype)
+            np.clip(part, -radius, radius, out=part)
+        self.kernels.init_state(first, self.outputs, part, self._state(), self._scalars())
+
+    def pad(self) -> None:
+        """Complete a state that was written into `arrays`: the padding has the sums of the last column."""
+        self._current_weights = None
+        self._sums_by_part[..., self.columns :] = self._sums_by_part[..., self.columns - 1 : self.columns]
+
+    def take(self, other: "Columns", configurations: np.ndarray) -> None:
+        """Copy the state of these configurations of another block of the same rule into this new block."""
+        columns = (configurations[:, None] * self.outputs + np.arange(self.outputs)).ravel()
+        for (name, own), (_, value) in zip(self.arrays(), other.arrays(), strict=True):
+            if name in ("last_update", "intercept_update", "clock"):
+                own[...] = value
+            elif name in ("loss_sum", "surplus", "error_count", "diverged"):
+                own[...] = value[configurations]
+            elif name == "state":
+                for first, stop in self.feature_runs():
+                    own[first:stop] = value[first:stop, :, columns]
+            elif value.size:
+                own[...] = value[..., columns]
+        self.pad()
+
+    @property
+    def _sums_by_part(self) -> np.ndarray:
+        """(numbers, 1 or 2, width): the per-column sums, those of the intercept last."""
+        return self.per_column_sums.reshape(len(self.per_column_sums), 1 + self.intercept, self.width)
+
+    def _state(self) -> State:
+        return State(self.state, self.last_update, self.params, Clock(*self.clock.tolist()))
+
+    def _scalars(self) -> np.ndarray:
+        return np.zeros((1 + self.intercept, len(self.rule.scalars._fields), self.width), self.dtype)
 
 
-def _values(algorithm: Algorithm, name: str, values: Any) -> list[Any]:
-    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
-        return [values]
-    listed = list(values)
-    if not listed:
-        raise InputError(f"{algorithm.name}: {name} has no values in the grid.", code="invalid-grid")
-    return listed
+AnyColumns = Columns | DenseColumns
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -66,6 +267,7 @@ def _values(algorithm: Algorithm, name: str, values: Any) -> list[Any]:
 
 
 FORMAT = 8
+CHUNK = 1 << 18  # nonzeros whose counts are cast to the columns' dtype at a time: a few percent of a cache
 BY_FEATURE = ("state", "last_update")
 """The arrays of a sparse block with one entry per feature."""
 
@@ -180,7 +382,7 @@ class Learner:
         self.dtype = validation.column_dtype(dtype)
         self.objective = bool(objective) and penalty == "l1"
         self.intercept = bool(intercept)
-        self._configurations = expand(definition, grid)
+        self._configurations = definition.expand(grid)
         if loss_.name in PORTFOLIO_LOSSES:
             check_portfolio(loss_.name, self._configurations, n_classes)
         validation.check_size(algorithm, self.n_features)
@@ -271,7 +473,7 @@ class Learner:
             own = None if weights is None else np.ascontiguousarray(weights[start:stop], np.float64)
             for members, block in self._blocks:
                 if margins_out is None:
-                    block.learn(rows, part, own)
+                    block.learn(rows, part, own, None)
                     continue
                 z = np.empty((stop - start, block.width), self.dtype)
                 block.learn(rows, part, own, z)
@@ -574,9 +776,22 @@ class Learner:
         return block, slice(first, first + self.n_outputs)
 
     def _chunks(self, indptr: Any, indices: Any, values: Any) -> Iterator[tuple[int, int, Rows]]:
-        """Runs of rows, as `row_chunks`."""
-        feature = self.n_features if self.intercept else None
-        return validation.row_chunks(Rows(indptr, indices, values), self.n_features, self.dtype, feature)
+        """Rows as the compiled loops take them: (first, stop, rows), values in the columns' dtype.
+
+        Runs have at most `CHUNK` nonzeros, or one row. Indices are int32 if they fit, so that kernels are compiled for
+        one type of them.
+        """
+        index = np.int32 if self.n_features <= np.iinfo(np.int32).max else np.int64
+        indptr = np.asarray(indptr, np.int64)
+        start, last = 0, len(indptr) - 1
+        while start < last:
+            stop = int(np.searchsorted(indptr, indptr[start] + CHUNK, side="right")) - 1
+            stop = min(max(stop, start + 1), last)
+            entries = slice(int(indptr[start]), int(indptr[stop]))
+            features = np.ascontiguousarray(indices[entries], index)
+            rows = Rows(indptr[start : stop + 1], features, np.ascontiguousarray(values[entries], self.dtype))
+            yield start, stop, with_intercept(*rows, self.n_features) if self.intercept else rows
+            start = stop
 
     def _columns(self, members: np.ndarray) -> np.ndarray:
         return (members[:, None] * self.n_outputs + np.arange(self.n_outputs)).ravel()

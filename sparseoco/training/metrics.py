@@ -14,8 +14,7 @@ from sparseoco.storage.tables import Row
 from sparseoco.store.shards import Store
 from sparseoco.training import stream
 from sparseoco.training.learner import Learner, ProgressiveTotals
-from sparseoco.training.metric_names import COMPUTED, LEVELS, METRICS, Kind
-from sparseoco.training.stream import Order, RowSource
+from sparseoco.training.options import COMPUTED, LEVELS, METRICS, Kind
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Metrics of a ranking by score: ROC AUC, average precision, precision at a recall and recall at a precision.
@@ -199,13 +198,11 @@ class Scores:
             return
         self._broken |= ~np.isfinite(margins).all(axis=(0, 2))
         labels = np.ascontiguousarray(labels, bool if self.kind == "label sets" else np.float64)
+        rows = slice(self.n_rows, self.n_rows + len(margins))
+        self.n_rows += len(margins)
         if self.kind == "numbers":
             kernels.add_numbers(margins, labels, self._absolute, self._squares, self._moments)
-        else:
-            self._add_classes(margins, labels)
-        self.n_rows += len(margins)
-
-    def _add_classes(self, margins: NDArray[Any], labels: NDArray[Any]) -> None:
+            return
         scores, exact = margins, np.asarray(margins, np.float64)  # one type, to be compiled once
         if self.kind == "two classes":
             kernels.add_binary(exact, labels, self._log_loss, self.counts)
@@ -223,7 +220,6 @@ class Scores:
         if not self._exact:
             kernels.add_to_histograms(scores, np.ascontiguousarray(truths), self._histograms)
             return
-        rows = slice(self.n_rows, self.n_rows + len(margins))
         self._scores[:, :, rows] = scores.transpose(1, 2, 0)
         self._truths[:, rows] = truths.T
 
@@ -368,7 +364,7 @@ def classification_metrics(classes: Sequence[str], confusion: NDArray[np.int64])
         "rows": int(rows),
         "error": float((rows - correct.sum()) / rows),
         "majority_error": majority_error(support.tolist()),
-        "classes": metrics_by_class(classes, support, predicted, correct),
+        "classes": metrics_by_class(classes, np.stack([support, predicted, correct])),
         "confusion": confusion.tolist(),
     }
 
@@ -405,10 +401,9 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:NAMES]) + more
 
 
-def metrics_by_class(
-    classes: Sequence[str], support: NDArray[np.int64], predicted: NDArray[np.int64], correct: NDArray[np.int64]
-) -> list[Row]:
-    """Precision, recall and F1 of each class, from its documents, those predicted to have it, and those with both."""
+def metrics_by_class(classes: Sequence[str], counts: NDArray[np.int64]) -> list[Row]:
+    """Precision, recall and F1 of each class, from counts (3, classes) as `count_metrics` takes them."""
+    support, predicted, correct = counts
     columns = {
         "name": classes,
         "rows": support.tolist(),
@@ -498,7 +493,7 @@ def new_scores(learner: Learner, n_rows: int, positive: int) -> Scores:
 
 
 def evaluate_held_out(
-    learner: Learner, source: RowSource, order: Order, positive: int
+    learner: Learner, source: stream.RowSource, order: stream.Order, positive: int
 ) -> tuple[ProgressiveTotals, list[Row]]:
     """The totals and metrics of the held-out fold under the current weights; without one, zeros and None."""
     n_rows, size = sum(rows.size for rows in held_out_chunks(order, source.n_rows)), len(learner.configurations)
@@ -512,7 +507,7 @@ def evaluate_held_out(
     return ProgressiveTotals(n_rows, losses, errors), scores.rows()
 
 
-def held_out_chunks(order: Order, n_rows: int) -> Iterator[NDArray[np.int64]]:
+def held_out_chunks(order: stream.Order, n_rows: int) -> Iterator[NDArray[np.int64]]:
     """The numbers of the held-out rows, a bounded number at a time; none without a fold."""
     for start in range(0, n_rows if order.fold != stream.NO_FOLD else 0, stream.CHUNK_ROWS):
         yield order.held_out(start, min(start + stream.CHUNK_ROWS, n_rows))

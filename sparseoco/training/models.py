@@ -17,7 +17,6 @@ from sparseoco import __version__
 from sparseoco.core.errors import DamagedError, InputError, StorageError
 from sparseoco.kernels.order import weighted_sums
 from sparseoco.storage import commit
-from sparseoco.storage.commit import Count, FolderKind, Moderate, Sha256, with_other_keys
 from sparseoco.storage.locations import Location, is_inside, location
 from sparseoco.storage.tables import Row, read_parquet_file, write_parquet, write_result_table
 from sparseoco.store.manifest import FeatureTable, FieldEntry
@@ -40,17 +39,17 @@ from sparseoco.training.search_tables import WEIGHTS
 DESCRIPTION = "model.json"
 
 
-@with_other_keys
+@commit.with_other_keys
 class Provenance(TypedDict):
     """What a model was trained on: the digest of the store, its documents, the number and digests of its sources."""
 
     store: str
-    rows: Count
-    sources: Count
+    rows: commit.Count
+    sources: commit.Count
     source_digests: NotRequired[list[Annotated[str, Field(pattern=r"^[0-9]{1,18}-[0-9a-f]{16}$")]]]
 
 
-@with_other_keys
+@commit.with_other_keys
 class ModelDescription(TypedDict):
     """The content of model.json, as far as anything reads it."""
 
@@ -61,24 +60,24 @@ class ModelDescription(TypedDict):
     positive_class: NotRequired[str | None]
     intercept: list[FiniteFloat] | None
     features: dict[str, Any]
-    features_sha256: Sha256
-    nonzeros: Count
+    features_sha256: commit.Sha256
+    nonzeros: commit.Count
     text: dict[str, Any]
     provenance: Provenance
-    weights_sha256: Sha256
+    weights_sha256: commit.Sha256
     weighting: NotRequired[dict[str, Any]]
     loss: NotRequired[str]
     penalty: NotRequired[str]
     dtype: NotRequired[Literal["float32", "float64"]]
-    epochs: NotRequired[Count]
-    rounds: NotRequired[Count]
-    increment: NotRequired[Count]
+    epochs: NotRequired[commit.Count]
+    rounds: NotRequired[commit.Count]
+    increment: NotRequired[commit.Count]
     positive: NotRequired[Literal[0, 1]]
-    never_predicted: NotRequired[list[Count]]
+    never_predicted: NotRequired[list[commit.Count]]
     fields: NotRequired[list[dict[str, Any]]]
-    unseen_idf: NotRequired[Moderate]
-    learner_sha256: NotRequired[Sha256]
-    vocabulary_sha256: NotRequired[Sha256]
+    unseen_idf: NotRequired[commit.Moderate]
+    learner_sha256: NotRequired[commit.Sha256]
+    vocabulary_sha256: NotRequired[commit.Sha256]
     warm_start: NotRequired[dict[str, Any]]
     features_from: NotRequired[dict[str, Any]]
 
@@ -205,7 +204,7 @@ class ModelFeatures(NamedTuple):
 STATE = "learner.npz"
 PROMOTED = "promoted.json"
 """The file in the folder of nightly runs that names the promoted model."""
-MODEL_FOLDER = FolderKind(
+MODEL_FOLDER = commit.FolderKind(
     "a model",
     ("model.json",),
     ("weights.parquet", "vocabulary.parquet", "curve.parquet", STATE),
@@ -348,24 +347,20 @@ def find_model(folder: str | Location) -> Location:
                 )
         else:
             found = folder / "model"
-    if not (found / "model.json").exists():
-        raise _no_model(folder)
-    return found
-
-
-def _no_model(folder: Location) -> InputError:
-    """The error of a folder without a model, which names a model nearby or the reason, if it can."""
+    if (found / "model.json").exists():
+        return found
+    # The error names a model nearby or the reason, if it can.
     message = f"{folder} is not a model: it has no model.json."
     if (folder / "run.json").exists():
         message = f"{folder} has no model yet, because its run is not complete: run the same command again."
     elif isinstance(folder, Path):
         near = [path for parent in (folder.parent, folder.parent.parent) for path in (parent, parent / "model")]
-        found = next((path for path in near if (path / "model.json").exists()), None)
-        if found is not None:
-            message = f"{folder} is not a model; did you mean {found}?"
+        other = next((path for path in near if (path / "model.json").exists()), None)
+        if other is not None:
+            message = f"{folder} is not a model; did you mean {other}?"
         elif not folder.exists():
             message = f"{folder} does not exist: name the folder of a model or of a run."
-    return InputError(message, code="missing-model")
+    raise InputError(message, code="missing-model")
 
 
 def amend_model(folder: Location, entries: dict[str, Any]) -> None:

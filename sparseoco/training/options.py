@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from itertools import product
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple
 
 import pydantic
 from pydantic import BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
@@ -19,7 +19,6 @@ from sparseoco.learners import check_algorithm_name, find_algorithm, takes_inter
 from sparseoco.learners.parameters import Parameter, positive_int
 from sparseoco.storage.commit import digest_value
 from sparseoco.store.weighting import COUNTS, FeatureOptions, Weighting
-from sparseoco.training.metric_names import METRICS, PROGRESSIVE, Kind, defined_for
 
 if TYPE_CHECKING:
     from sparseoco.learners.contract import Algorithm
@@ -281,6 +280,54 @@ SIZED_GRID: dict[str, dict[str, Values]] = {
 def default_grid() -> dict[str, dict[str, Values]]:
     """The grid of a search that names no algorithm."""
     return {DEFAULT_ALGORITHM: dict(find_algorithm(DEFAULT_ALGORITHM).grid)}
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The metrics: their names, for whom they are defined, and which direction is better.
+
+
+Kind = Literal["two classes", "classes", "label sets", "numbers"]
+"""What is predicted: one of two classes, one of more, any number of labels, or a number."""
+
+
+class Metric(NamedTuple):
+    """A metric: `kinds` of labels for which it is defined, and whether more of it is better."""
+
+    greater_is_better: bool
+    kinds: tuple[Kind, ...]
+    from_ranking: bool = False
+    """Whether it ranks the rows, so that beyond `EXACT_VALUES` it comes from histograms."""
+
+
+_TWO: Final = ("two classes",)
+_SINGLE: Final = ("two classes", "classes")
+_CLASSES: Final = ("two classes", "classes", "label sets")
+_NUMBERS: Final = ("numbers",)
+LEVELS: Final = (50, 90, 99)
+"""Percentages of recall and precision at which the other is measured."""
+METRICS: Final[dict[str, Metric]] = {
+    "error": Metric(False, _CLASSES),
+    "loss": Metric(False, (*_CLASSES, "numbers")),
+    "log_loss": Metric(False, _CLASSES),
+    "roc_auc": Metric(True, _CLASSES, True),
+    "average_precision": Metric(True, _CLASSES, True),
+    "f1": Metric(True, _TWO),
+    "precision": Metric(True, _TWO),
+    "recall": Metric(True, _TWO),
+    "f1_macro": Metric(True, _CLASSES),
+    "f1_micro": Metric(True, _CLASSES),
+    "f1_weighted": Metric(True, _CLASSES),
+    "balanced_accuracy": Metric(True, _SINGLE),
+    **{f"precision_at_recall_{level}": Metric(True, _TWO, True) for level in LEVELS},
+    **{f"recall_at_precision_{level}": Metric(True, _TWO, True) for level in LEVELS},
+    "rmse": Metric(False, _NUMBERS),
+    "mae": Metric(False, _NUMBERS),
+    "r2": Metric(True, _NUMBERS),
+}
+PROGRESSIVE: Final = ("error", "loss")
+"""The metrics that progressive predictions have, too: means over rows, each predicted before it is learned."""
+COMPUTED: Final = tuple(name for name in METRICS if name not in PROGRESSIVE)
+"""The metrics that `Scores` computes; error and loss come from the learner itself."""
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -569,7 +616,7 @@ class SearchOptions(OptionModel):
         """Raises `InputError` if the metric is not defined for labels of this kind."""
         metric = self.selection_metric
         if kind not in METRICS[metric].kinds:
-            names = ", ".join(defined_for(kind))
+            names = ", ".join(name for name, each in METRICS.items() if kind in each.kinds)
             raise InputError(
                 f"metric {metric} is not defined for {kind}: choose one of {names}.", code="invalid-metric"
             )
@@ -593,7 +640,6 @@ class SearchOptions(OptionModel):
         for name in self.algorithms:
             check_algorithm_name(name)
         from sparseoco.learners.penalties import find_penalty  # loads numba
-        from sparseoco.training.learner import expand
 
         found = []
         for weighting, (name, grid) in product(self.features.weightings, self.algorithms.items()):
@@ -601,7 +647,7 @@ class SearchOptions(OptionModel):
             scale = (self.lambda_max or {}).get(weighting.label, {}).get(name, 1.0)
             numbers = numeric_grid(name, grid, self.penalty, scale)
             drawn = None if self.samples is None else draw(numbers, self.samples, self.seed)
-            for parameters in expand(algorithm, check_grid(name, numbers) if drawn is None else drawn):
+            for parameters in algorithm.expand(check_grid(name, numbers) if drawn is None else drawn):
                 whole = algorithm.online and parameters.get(PARTS) == 1
                 found.append((name, learner_parameters(parameters) if whole else parameters, weighting))
         return [
@@ -674,3 +720,36 @@ def _for_rare_class(options: SearchOptions, store: "Store") -> dict[str, Any]:
         since = f"{metric} ranks documents"
     threshold = ThresholdRule(rule="f1", since=since) if since and options.threshold is None else options.threshold
     return {"metric": metric, "threshold": threshold}
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Options of the offline optimum.
+
+
+TOLERANCE, MAX_PASSES = 1e-6, 2000
+
+
+class OptimumOptions(OptionModel):
+    """The problems to minimise and the stopping criteria; see `sparseoco.offline_optimum`."""
+
+    alphas: tuple[float, ...] = Field(
+        (1.0,), min_length=1, description="Weights of the penalty, relative to the sum of losses over all documents."
+    )
+    weighting: Weighting = Field(COUNTS, description="How counts are weighted.")
+    loss: str = Field("logistic", description="Loss: logistic, squared_hinge or hinge; squared for numbers.")
+    penalty: Literal["l1", "l2", "elastic_net"] = Field("l1", description="Penalty.")
+    l1_ratio: float = Field(0.5, ge=0.0, le=1.0, description="Fraction of l1 in the elastic net.")
+    box: float | None = Field(
+        None, gt=0.0, allow_inf_nan=False, description="Bound on the absolute value of every weight; by default none."
+    )
+    intercept: bool = Field(False, description="Minimise over an intercept too, which no penalty shrinks.")
+    tol: float = Field(TOLERANCE, gt=0.0, lt=1.0, description="Duality gap to reach, relative to the objective at 0.")
+    max_passes: int = Field(MAX_PASSES, ge=1, description="Passes over the data after which to stop.")
+
+    @model_validator(mode="after")
+    def _used(self) -> "OptimumOptions":
+        if self.penalty != "elastic_net" and self.l1_ratio != type(self).model_fields["l1_ratio"].default:
+            raise ValueError(f"l1_ratio is of the elastic net, and the penalty is {self.penalty}")
+        if not all(0.0 < alpha < math.inf or alpha == 0.0 < (self.box or 0.0) for alpha in self.alphas):
+            raise ValueError("every alpha must be a number above 0, or 0 within a box")
+        return self

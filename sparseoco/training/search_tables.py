@@ -8,7 +8,7 @@ import pyarrow as pa
 from sparseoco.core.errors import InputError
 from sparseoco.storage.locations import Location, location
 from sparseoco.storage.tables import read_parquet_file
-from sparseoco.training.metric_names import COMPUTED
+from sparseoco.training.options import COMPUTED
 
 METRICS_SCHEMA = pa.schema(
     [

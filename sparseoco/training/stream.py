@@ -55,27 +55,6 @@ def order_name(range_rows: int) -> str:
     return ("none", "rows", "blocks")[min(range_rows, 2)]
 
 
-def ordered_rows(
-    seed: int, epoch: int, range_rows: int, n_rows: int, start: int, stop: int, fold: int, folds: int
-) -> Integers:
-    """Row numbers at positions start..stop of an epoch, without those of the held-out fold (−1: no fold)."""
-    if range_rows <= 1:
-        return epoch_rows(seed, epoch, bool(range_rows), n_rows, start, stop, fold, folds)  # type: ignore[no-any-return]
-    windows = _windows(seed, epoch, n_rows, range_rows)
-    parts = [np.zeros(0, np.int64)]
-    while start < stop:
-        end = min(stop, windows.end(start))
-        parts.append(windows.rows(start, end))
-        start = end
-    rows: Integers = np.concatenate(parts)
-    if fold < 0:
-        return rows
-    with np.errstate(over="ignore"):  # of hashes
-        hashes = mix(key(seed, FOLD_STREAM, 0) ^ rows.astype(np.uint64))
-    learned: NDArray[np.bool_] = hashes % np.uint64(folds) != np.uint64(fold)
-    return rows[learned]
-
-
 class Windows:
     """The windows of an epoch.
 
@@ -179,11 +158,27 @@ class Order(NamedTuple):
     def rows(self, epoch: int, n_rows: int, start: int, stop: int) -> NDArray[np.int64]:
         """Row numbers at positions start..stop of an epoch, without those of the held-out fold."""
         fold = self.fold if self.fold_of is None else NO_FOLD
-        rows = ordered_rows(self.seed, epoch, self.range_rows, n_rows, start, stop, fold, self.folds)
+        rows: Integers
+        learned: NDArray[np.bool_]
+        if self.range_rows <= 1:
+            rows = epoch_rows(self.seed, epoch, bool(self.range_rows), n_rows, start, stop, fold, self.folds)
+        else:
+            windows = _windows(self.seed, epoch, n_rows, self.range_rows)
+            parts = [np.zeros(0, np.int64)]
+            while start < stop:
+                end = min(stop, windows.end(start))
+                parts.append(windows.rows(start, end))
+                start = end
+            rows = np.concatenate(parts)
+            if fold != NO_FOLD:
+                with np.errstate(over="ignore"):  # of hashes
+                    hashes = mix(key(self.seed, FOLD_STREAM, 0) ^ rows.astype(np.uint64))
+                learned = hashes % np.uint64(self.folds) != np.uint64(fold)
+                rows = rows[learned]
         if self.fold_of is None:
             return rows
         folds = self.fold_of(rows)
-        learned: NDArray[np.bool_] = folds < self.fold if self.by_time else folds != self.fold
+        learned = folds < self.fold if self.by_time else folds != self.fold
         return rows[learned]
 
     def held_out(self, start: int, stop: int) -> NDArray[np.int64]:
@@ -241,13 +236,6 @@ class MatrixRows:
         return self
 
 
-class StreamLearner(Protocol):
-    """What learns from a stream: `Learner`, or what records its predictions."""
-
-    def learn_rows(self, indptr: Any, indices: Any, values: Any, labels: Any, weights: Any = None) -> None:
-        """Learn rows in order."""
-
-
 class Passes(NamedTuple):
     """The passes over rows that are learned: from `start` to `goal`, in an order."""
 
@@ -288,14 +276,16 @@ def stream(source: RowSource, passes: Passes) -> Iterator[tuple[StreamPosition, 
         yield position, opened.gather(order.rows(epoch, n_rows, first, stop))
 
 
-def train(columns: StreamLearner, rows: RowSource, passes: Passes) -> Iterator[StreamPosition]:
-    """The loop of training: columns learn the rows of passes; yields the position of each state, after every chunk.
+def train(learn_rows: Callable[..., None], rows: RowSource, passes: Passes) -> Iterator[StreamPosition]:
+    """The loop of training: the rows of passes are learned; yields the position of each state, after every chunk.
+
+    `learn_rows` is that of a `Learner`, or of what records its predictions.
 
     Searches, models, folds, parts, nightly runs and estimators all train by this function. Epoch methods are
     spread over the cluster instead (`sparseoco.offline.cluster`).
     """
     for position, batch in stream(rows, passes):
-        columns.learn_rows(*batch)
+        learn_rows(*batch)
         yield position
 
 

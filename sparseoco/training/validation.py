@@ -1,13 +1,12 @@
 """Checks of what learners are given: rows, labels, weights, sizes."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
 import scipy  # loads scipy.sparse when it is used
 
 from sparseoco.core.errors import InputError
-from sparseoco.kernels.columns import Rows, with_intercept
 from sparseoco.learners import find_algorithm
 from sparseoco.learners.contract import Algorithm, DenseRule
 from sparseoco.learners.losses import Loss, find_loss
@@ -15,34 +14,6 @@ from sparseoco.learners.penalties import Penalty, find_penalty
 from sparseoco.store.shards import Store, csr_fault, index_fault
 from sparseoco.training.options import SearchOptions
 from sparseoco.training.stream import CHUNK_ROWS
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Rows as the compiled loops take them: in runs of a bounded size, values in the columns' dtype.
-
-
-CHUNK = 1 << 18  # nonzeros whose counts are cast to the columns' dtype at a time: a few percent of a cache
-
-
-def row_chunks(
-    rows: Rows, n_features: int, dtype: np.dtype[Any], intercept: int | None
-) -> Iterator[tuple[int, int, Rows]]:
-    """Runs of rows, of any types, with at most `CHUNK` nonzeros, or one row: (first, stop, rows).
-
-    Indices are int32 if they fit, so that kernels are compiled for one type of them. With `intercept`, every row has
-    the value 1 at this index too.
-    """
-    index = np.int32 if n_features <= np.iinfo(np.int32).max else np.int64
-    indptr = np.asarray(rows.indptr, np.int64)
-    start, last = 0, len(indptr) - 1
-    while start < last:
-        stop = int(np.searchsorted(indptr, indptr[start] + CHUNK, side="right")) - 1
-        stop = min(max(stop, start + 1), last)
-        entries = slice(int(indptr[start]), int(indptr[stop]))
-        values = np.ascontiguousarray(rows.values[entries], dtype)
-        part = Rows(indptr[start : stop + 1], np.ascontiguousarray(rows.indices[entries], index), values)
-        yield start, stop, part if intercept is None else Rows(*with_intercept(part, intercept))
-        start = stop
-
 
 # ----------------------------------------------------------------------------------------------------------------------
 # The memory of columns of state, and the limit for dense learners.

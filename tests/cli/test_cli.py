@@ -24,11 +24,10 @@ from sparseoco.execution.options import ClusterOptions
 from sparseoco.learners import ALGORITHMS
 from sparseoco.learners.losses import LOSSES
 from sparseoco.learners.penalties import PENALTIES
-from sparseoco.offline.options import OptimumOptions
 from sparseoco.ops.status import read_status
 from sparseoco.pipeline.run_file import EvaluateOptions, NightlyOptions
 from sparseoco.text.options import IngestOptions
-from sparseoco.training.options import AtMost, SearchOptions, ThresholdRule
+from sparseoco.training.options import AtMost, OptimumOptions, SearchOptions, ThresholdRule
 from tests.support.commands import Cli
 from tests.support.errors import raises_code
 from tests.support.processes import stop

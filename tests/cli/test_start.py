@@ -19,8 +19,7 @@ from sparseoco.learners import algorithm_names
 from sparseoco.learners.losses import LOSSES
 from sparseoco.learners.penalties import PENALTIES
 from sparseoco.papers import PAPERS
-from sparseoco.training.metric_names import METRICS
-from sparseoco.training.options import LOSS_NAMES, PENALTY_NAMES
+from sparseoco.training.options import LOSS_NAMES, METRICS, PENALTY_NAMES
 from tests.support.commands import Cli, call
 from tests.support.forks import Forks
 from tests.support.texts import write_reviews

@@ -19,7 +19,7 @@ import pytest
 
 import sparseoco
 from sparseoco.offline.cluster.passes import OPTIMUM
-from sparseoco.offline.regret.tables import REGRET, SLOPES
+from sparseoco.offline.regret.bounds import REGRET, SLOPES
 from sparseoco.pipeline.nightly.records import QUARANTINE, ROLLBACKS, TABLES
 from sparseoco.report.results import ChoiceRecord, EvaluationRecord, RunRecord, write_leaderboard
 from sparseoco.scoring.distribution import DISTRIBUTION_SCHEMA as DISTRIBUTION
@@ -28,8 +28,8 @@ from sparseoco.scoring.parts import PartTable, ScoredSourceTable, ScoreManifest
 from sparseoco.store.entries import ShardTable, SourceTable
 from sparseoco.store.manifest import Manifest
 from sparseoco.store.shards import NAMES, write_quarantine
-from sparseoco.training.metric_names import COMPUTED
 from sparseoco.training.models import CURVE, VOCABULARY_SCHEMA, ModelDescription
+from sparseoco.training.options import COMPUTED
 from sparseoco.training.search_tables import SEARCH_TABLES, WEIGHTS
 from tests.support.stores import make_store
 

@@ -235,7 +235,7 @@ def test_machine_code_has_the_bits_of_the_functions(name: str, uncompiled: Array
 @pytest.mark.parametrize("first", [0, HALF])
 def test_columns_alone_or_with_others(name: str, first: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also with kernels of their number, from the first row or from a later one on."""
-    monkeypatch.setattr("sparseoco.training.columns.MANY_NONZEROS", rows()[:first].nnz + 1)
+    monkeypatch.setattr("sparseoco.training.learner.MANY_NONZEROS", rows()[:first].nnz + 1)
     case = Case(name, "l1", "logistic", "two classes")
     one, few, many = (
         Streamed(case, list(itertools.islice(itertools.cycle(GRID), n)), WIDE[name]).learned()["weights"]

@@ -12,7 +12,7 @@ from sparseoco.learners import find_algorithm
 from sparseoco.learners.losses import find_loss
 from sparseoco.learners.penalties import find_penalty
 from sparseoco.offline.epochs import Coordinates, EpochProblem
-from sparseoco.offline.passes import column_major
+from sparseoco.offline.passes import LocalPasses, Matrix, Shape, Span, column_major
 from sparseoco.store.shards import Store
 from sparseoco.training.block import Block, Setting
 from sparseoco.training.stream import NO_FOLD
@@ -22,6 +22,11 @@ from tests.oracles.losses import SLOPES, VALUES
 def parameters(**given: Any) -> dict[str, Any]:
     """A configuration of cao-rcd, with defaults for what is not given."""
     return find_algorithm("cao-rcd").configuration(given)
+
+
+def local_passes_over(X: Any, y: np.ndarray, span: Span) -> LocalPasses:
+    """Passes over a span of a matrix in this process."""
+    return LocalPasses(Matrix(X, y), Shape(*X.shape, X.nnz), span)
 
 
 def coordinates(

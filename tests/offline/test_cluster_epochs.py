@@ -15,7 +15,7 @@ from sparseoco.kernels.order import fold_rows
 from sparseoco.offline.cluster import epochs as module
 from sparseoco.offline.cluster.passes import read_rows
 from sparseoco.offline.epochs import EpochProblem, SampledEpochs, fit_epochs
-from sparseoco.offline.passes import LocalPasses, Span
+from sparseoco.offline.passes import Span
 from sparseoco.search.run import train_block
 from sparseoco.storage.commit import read_json
 from sparseoco.store.corpus import open_corpus
@@ -26,6 +26,7 @@ from sparseoco.training.models import Model
 from sparseoco.training.search_tables import CURVES, FEATURE_SURVIVAL, METRICS_SCHEMA
 from sparseoco.training.stream import NO_FOLD, StreamPosition
 from tests.offline import problems
+from tests.offline.problems import local_passes_over
 from tests.support.errors import raises_code
 from tests.support.models import dense_weights
 from tests.support.processes import check_under_kills
@@ -189,7 +190,7 @@ def test_held_out_rows_are_neither_learned_nor_drawn(name: str, run: Run, store:
     alone: Any
     if name == "caos-erm":
         problem = EpochProblem.of("caos-erm", "logistic", "l1", grid, 2, store.n_features)
-        alone, examples = SampledEpochs(problem, LocalPasses.of(X, labels, Span(seed=5, fold=1, folds=4)), 5), 2 * n
+        alone, examples = SampledEpochs(problem, local_passes_over(X, labels, Span(seed=5, fold=1, folds=4)), 5), 2 * n
     else:
         alone = problems.coordinates(X[~held_out], labels[~held_out], *block.configurations, seed=5)
         sizes = np.diff(X.tocsc().indptr)

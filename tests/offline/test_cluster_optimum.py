@@ -22,11 +22,12 @@ from sparseoco.offline import passes as full_passes
 from sparseoco.offline.cluster import passes as module
 from sparseoco.offline.cluster.epochs import SlopeFiles
 from sparseoco.offline.optimum import Optimum, OptimumProblem, solved
-from sparseoco.offline.options import OptimumOptions
 from sparseoco.offline.quasi_newton import QuasiNewton
 from sparseoco.store.shards import Session, Store, read_shards, store_reference
 from sparseoco.store.weighting import COUNTS, Weighting
 from sparseoco.training.models import Model
+from sparseoco.training.options import OptimumOptions
+from tests.offline.problems import local_passes_over
 from tests.oracles.losses import VALUES
 from tests.support.errors import raises_code
 from tests.support.models import dense_weights
@@ -64,7 +65,7 @@ def expected(store: Path, alpha: Any, tol: float, penalty: str = "l1") -> Optimu
 
 
 def weights(out: Path, alpha: float, features: int = FEATURES) -> np.ndarray:
-    return dense_weights(Model(module.model_folder(out, alpha)), features)[:, 0]
+    return dense_weights(Model(out / f"alpha-{alpha!r}"), features)[:, 0]
 
 
 Solve = Callable[..., Path]
@@ -107,7 +108,7 @@ def test_an_intercept_is_that_of_offline_optimum(solve: Solve, store: Path) -> N
     X, y = read_shards(store)[0], Store.open(store).labels()
     here = offline_optimum(X, y, alpha=1.0, tol=1e-3, fit_intercept=True)
     out = solve(options=OptimumOptions(tol=1e-3, intercept=True))
-    assert Model(module.model_folder(out, 1.0)).intercepts.tolist() == [here.intercept]
+    assert Model(out / "alpha-1.0").intercepts.tolist() == [here.intercept]
     assert here.intercept != 0
     np.testing.assert_array_equal(weights(out, 1.0), here.weights)
 
@@ -122,7 +123,7 @@ def test_solved_columns_are_not_solved_again(solve: Solve, tmp_path: Path, monke
     """A run that failed at its end resumes from its columns; a corrupt one is solved again."""
     whole = solve("whole")
     with monkeypatch.context() as failing:
-        failing.setattr(module, "write_result_table", lambda *arguments: 1 / 0)
+        failing.setattr(module.tables, "write_result_table", lambda *arguments: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             solve("parts")
     left = sorted((tmp_path / "parts").rglob("*.npz"))
@@ -263,7 +264,7 @@ def test_the_command_writes_models_that_predict(tmp_path: Path) -> None:
     rows = pq.read_table(tmp_path / "out" / "optimum.parquet").to_pylist()
     assert [(row["alpha"], row["class"]) for row in rows] == [(a, f"c{k}") for a in (5.0, 20.0) for k in range(3)]
     assert all(row["converged"] and row["relative_gap"] <= 1e-2 for row in rows)
-    model = Model(module.model_folder(tmp_path / "out", 20.0))
+    model = Model(tmp_path / "out" / "alpha-20.0")
     assert model.outputs == 3
     X, y = read_shards(store)[0], Store.open(store).labels()
     whole = offline_optimum(X, y, alpha=20.0, tol=1e-2, penalty="elastic_net", n_classes=3)
@@ -305,7 +306,7 @@ def test_optima_of_weighted_counts_are_those_of_their_values(
     out = solve(options=options.model_copy(update={"weighting": weighting}))
     np.testing.assert_array_equal(weights(out, 2.0), weights(expected, 2.0))
     assert pq.read_table(out / "optimum.parquet").equals(pq.read_table(expected / "optimum.parquet"))
-    assert Model(module.model_folder(out, 2.0)).weighting == weighting
+    assert Model(out / "alpha-2.0").weighting == weighting
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -375,10 +376,11 @@ def test_of_a_store(client: Client, tmp_path: Path) -> None:
     values = with_values(store, tmp_path / "values", weighting)
     expected = full_passes.Matrix(read_shards(values)[0], Store.open(values).labels())
     reference, alone = store_reference(Store.open(store)), module.lambda_max_of(expected, 60, find_loss("logistic"), 3)
-    assert module.lambda_max(client, module.RowsSource(reference, weighting), "logistic") == alone
-    assert module.lambda_max(client, module.RowsSource(reference, COUNTS), "logistic") != alone
+    plain = {"grouped": False, "intercept": False}
+    assert module.lambda_max(client, module.RowsSource(reference, weighting), "logistic", **plain) == alone
+    assert module.lambda_max(client, module.RowsSource(reference, COUNTS), "logistic", **plain) != alone
     doubled = module.lambda_max(
-        client, module.RowsSource(reference, weighting, (2.0, 2.0, 2.0)), "logistic", intercept=True
+        client, module.RowsSource(reference, weighting, (2.0, 2.0, 2.0)), "logistic", grouped=False, intercept=True
     )
     single = module.lambda_max_of(expected, 60, find_loss("logistic"), 3, intercept=True)
     assert doubled == pytest.approx(2 * single, rel=1e-12)
@@ -409,7 +411,7 @@ def examples(rows: int, features: int, seed: int = 0) -> tuple[Any, np.ndarray]:
 
 def local(store: Path, span: full_passes.Span = full_passes.WHOLE) -> full_passes.LocalPasses:
     X, _ = read_shards(store)
-    return full_passes.LocalPasses.of(X, Store.open(store).labels(), span)
+    return local_passes_over(X, Store.open(store).labels(), span)
 
 
 def cluster(
@@ -438,7 +440,7 @@ def test_a_pass_is_the_dense_formula(rows: int, features: int, loss: str, span: 
     )
     weights = np.random.default_rng(1).normal(size=(features, 3))
     pass_request = full_passes.PassRequest(loss, (-1, -1, -1) if loss == "squared" else (1, 0, 1))
-    passes = full_passes.LocalPasses.of(X, y, where)
+    passes = local_passes_over(X, y, where)
     totals = passes.totals(weights, pass_request)
     chosen = where.rows(rows, where.start, where.stop)
     z = X[chosen].toarray() @ weights

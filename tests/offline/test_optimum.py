@@ -16,10 +16,11 @@ from sparseoco.estimators import SparseOnlineClassifier
 from sparseoco.learners.losses import LOSSES, smoothed_hinge_curvature, smoothed_hinge_slope
 from sparseoco.offline.epochs import bytes_needed, fit_epochs
 from sparseoco.offline.optimum import Newton, OptimumProblem, minimise
-from sparseoco.offline.options import OptimumOptions
 from sparseoco.offline.passes import LocalPasses, Span
 from sparseoco.offline.quasi_newton import QuasiNewton
+from sparseoco.training.options import OptimumOptions
 from tests.offline import problems
+from tests.offline.problems import local_passes_over
 from tests.oracles.losses import VALUES
 from tests.support.errors import raises_code
 
@@ -234,7 +235,7 @@ def test_rows_of_a_span_by_columns_are_those_of_its_passes(scale: float) -> None
     labels, span = (y > 0).astype(np.float64), Span(seed=3, range_rows=1, stop=50)
     words = problem_of("logistic", 0.5)
     rows = span.rows(70, 0, 50)
-    part = minimise(LocalPasses.of(X * scale, labels, span), words, tol=1e-9)
+    part = minimise(local_passes_over(X * scale, labels, span), words, tol=1e-9)
     whole = minimise(LocalPasses.of((X * scale)[rows], labels[rows]), words, tol=1e-9)
     assert part.converged.all()
     np.testing.assert_array_equal(part.weights, whole.weights)

@@ -12,8 +12,8 @@ from scipy.stats import linregress
 from sparseoco.offline.bounds import NoBound, regret_bound
 from sparseoco.offline.passes import LocalPasses, PassRequest
 from sparseoco.offline.regret import bounds
+from sparseoco.offline.regret.bounds import fit_slope
 from sparseoco.offline.regret.run import comparator_problem, find_optimum, weight_factors
-from sparseoco.offline.regret.tables import fit_slope
 from sparseoco.training.learner import Learner
 from sparseoco.training.stream import MatrixRows, Order
 from tests.bounds.play import bound_of

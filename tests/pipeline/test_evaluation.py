@@ -28,9 +28,9 @@ from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
 from sparseoco.training import metrics as scores
 from sparseoco.training.decisions import Predictions, read_predictions
-from sparseoco.training.metric_names import METRICS, defined_for
 from sparseoco.training.metrics import class_probabilities
 from sparseoco.training.models import Model, write_model
+from sparseoco.training.options import METRICS
 from tests.support.commands import Cli, call
 from tests.support.errors import raises_code
 from tests.support.ingests import ingest_bytes, jsonl, random_texts
@@ -68,7 +68,7 @@ def test_two_classes(tmp_path: Path) -> None:
     assert found["roc_auc"] == pytest.approx(sk.roc_auc_score(y == 0, -z))
     assert found["average_precision"] == pytest.approx(sk.average_precision_score(y == 0, -z))
     assert found["log_loss"] == pytest.approx(sk.log_loss(y, opened.probabilities(predictions.margins)))
-    assert set(defined_for("two classes")) - {"loss"} <= set(found)
+    assert {name for name, metric in METRICS.items() if "two classes" in metric.kinds} - {"loss"} <= set(found)
     assert (found["rows"], np.sum(found["confusion"]), found["calibrated"]) == (ROWS, ROWS, False)
 
 

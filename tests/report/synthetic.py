@@ -8,8 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from sparseoco.offline.bounds import Bound, NoBound
-from sparseoco.offline.regret.bounds import spread_marks
-from sparseoco.offline.regret.tables import REGRET, SLOPES, slope_row
+from sparseoco.offline.regret.bounds import REGRET, SLOPES, slope_row, spread_marks
 from sparseoco.storage.commit import commit_json
 from sparseoco.storage.tables import write_parquet, write_result_table
 from sparseoco.store.weighting import Weighting

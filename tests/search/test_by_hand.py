@@ -10,9 +10,9 @@ import dask
 import pytest
 
 from sparseoco.execution.clusters import ClusterOptions, connect
-from sparseoco.offline.options import OptimumOptions
 from sparseoco.pipeline import comparators, steps
 from sparseoco.pipeline.run_file import load_run_file
+from sparseoco.training.options import OptimumOptions
 from tests.search.by_hand import certificates, cluster_by_hand
 from tests.support.errors import raises_code
 from tests.support.folders import assert_same_results

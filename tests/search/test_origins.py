@@ -22,10 +22,10 @@ from sparseoco.store.entries import add_entries
 from sparseoco.store.manifest import FeatureTable, commit_manifest
 from sparseoco.store.shards import Session, Store, open_store, read_shards, write_terms
 from sparseoco.store.terms import read_feature_subset
+from sparseoco.training.block import Origin, check_origin, resume_learner, take_weights
 from sparseoco.training.learner import Learner
 from sparseoco.training.models import Model
 from sparseoco.training.search_tables import read_metrics
-from sparseoco.training.warm_start import Origin, check_origin, resume_learner, take_weights
 from tests.support.damage import damage, flip, flip_bit, stopped_at
 from tests.support.errors import raises_code
 from tests.support.models import dense_weights, model_with

@@ -19,7 +19,7 @@ from sparseoco.search.run import write_block
 from sparseoco.storage.commit import read_json
 from sparseoco.store.shards import Store, read_shards, store_reference
 from sparseoco.store.weighting import FeatureOptions, Weighting
-from sparseoco.training.block import search_setting
+from sparseoco.training.block import Origin, search_setting, take_weights
 from sparseoco.training.decisions import Predictions, fit_calibration, read_predictions
 from sparseoco.training.learner import Learner
 from sparseoco.training.metrics import class_probabilities
@@ -27,7 +27,6 @@ from sparseoco.training.models import Model
 from sparseoco.training.options import SearchOptions, ThresholdRule
 from sparseoco.training.search_tables import read_metrics
 from sparseoco.training.stream import NO_FOLD
-from sparseoco.training.warm_start import Origin, take_weights
 from tests.support.errors import raises_code
 from tests.support.models import dense_weights
 from tests.support.searches import COUNTS, TablesOf, block_of, plain_search, site
@@ -116,7 +115,8 @@ def test_a_grid_relative_to_lambda_max(client: Client, narrow: Path, tmp_path: P
     resolved = SearchOptions.model_validate(described)
     assert not resolved.relative_parameters
     for weighting, own in zip(features.weightings, range(0, 6, 3), strict=True):
-        largest = lambda_max(client, RowsSource(store_reference(opened), weighting), "logistic", intercept=True)
+        source = RowsSource(store_reference(opened), weighting)
+        largest = lambda_max(client, source, "logistic", grouped=False, intercept=True)
         assert described["lambda_max"][weighting.label] == {"cl-fobos": largest, "caos-erm": 150 * largest}
         chosen = [configuration.parameters for configuration in resolved.configurations()[own : own + 3]]
         assert [p["lam"] for p in chosen if "lam" in p] == [2 * largest, 0.01 * largest]

@@ -207,10 +207,10 @@ def test_a_rare_class_of_label_sets_is_not_predicted_for_all_rows() -> None:
     margins = np.stack([np.arange(100.0), np.arange(100.0)], axis=1)
     truth = np.zeros((100, 2), bool)
     truth[50, 0] = truth[90:, 1] = True
-    rare, frequent = decisions.choose_thresholds(ThresholdRule(rule="f1"), margins, truth).outputs
+    rare, frequent = decisions.choose_thresholds(ThresholdRule(rule="f1"), margins, truth, 1).outputs
     assert (rare.share, rare.reached, rare.margin) == (0.0, False, 99.0)
     assert (frequent.share, frequent.reached, frequent.f1) == (0.1, True, 1.0)
-    alone = decisions.choose_thresholds(ThresholdRule(rule="f1"), margins[:, :1], truth[:, 0].astype(int)).outputs[0]
+    alone = decisions.choose_thresholds(ThresholdRule(rule="f1"), margins[:, :1], truth[:, 0].astype(int), 1).outputs[0]
     assert (alone.share, alone.reached) == (0.5, True)
 
 

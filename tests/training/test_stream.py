@@ -46,9 +46,9 @@ def test_any_cut_gives_the_same_permutation_of_the_learned_rows(
     seed: int, n_rows: int, range_rows: int, cuts: list[int], fold: int
 ) -> None:
     edges = [0, *sorted(min(cut, n_rows) for cut in cuts), n_rows]
-    parts = [stream.ordered_rows(seed, 2, range_rows, n_rows, a, b, fold, 3) for a, b in itertools.pairwise(edges)]
+    parts = [stream.Order(seed, range_rows, fold, 3).rows(2, n_rows, a, b) for a, b in itertools.pairwise(edges)]
     rows = np.concatenate(parts)
-    assert np.array_equal(rows, stream.ordered_rows(seed, 2, range_rows, n_rows, 0, n_rows, fold, 3))
+    assert np.array_equal(rows, stream.Order(seed, range_rows, fold, 3).rows(2, n_rows, 0, n_rows))
     held_out = fold_rows(seed, 0, n_rows, fold, 3) if fold >= 0 else np.zeros(0, np.int64)
     assert np.array_equal(np.sort(np.concatenate([rows, held_out])), np.arange(n_rows))
 
@@ -81,9 +81,7 @@ def test_every_window_has_rows_of_the_whole_corpus() -> None:
 def test_epochs_and_seeds_give_unrelated_orders() -> None:
     for range_rows in (1, 4):
         orders = [
-            stream.ordered_rows(seed, epoch, range_rows, 20_000, 0, 20_000, -1, 1)
-            for seed in (0, 1)
-            for epoch in (1, 2)
+            stream.Order(seed, range_rows, -1, 1).rows(epoch, 20_000, 0, 20_000) for seed in (0, 1) for epoch in (1, 2)
         ]
         for first, second in itertools.combinations([*orders, np.arange(20_000)], 2):
             assert abs(np.corrcoef(first, second)[0, 1]) < 0.04  # 5.6 standard deviations
@@ -108,8 +106,8 @@ def test_gather_takes_the_rows_named(index: type) -> None:
 
 
 def test_orders_of_rows_and_none_are_those_of_the_kernel() -> None:
-    assert np.array_equal(stream.ordered_rows(5, 2, 1, 99, 3, 80, 1, 4), epoch_rows(5, 2, True, 99, 3, 80, 1, 4))
-    assert np.array_equal(stream.ordered_rows(5, 2, 0, 99, 3, 80, -1, 1), np.arange(3, 80))
+    assert np.array_equal(stream.Order(5, 1, 1, 4).rows(2, 99, 3, 80), epoch_rows(5, 2, True, 99, 3, 80, 1, 4))
+    assert np.array_equal(stream.Order(5, 0, -1, 1).rows(2, 99, 3, 80), np.arange(3, 80))
 
 
 def test_the_default_depends_on_the_size_of_the_data_only() -> None:

@@ -21,16 +21,14 @@ from numpy.typing import NDArray
 from sparseoco.core.errors import InputError
 from sparseoco.core.logs import RowsCallback
 from sparseoco.execution.clusters import TaskPool, placements, remove_damaged, worker_shape
-from sparseoco.kernels.columns import EVALUATE, RowBatch, add_nonzeros, by_row
+from sparseoco.kernels.columns import EVALUATE, MARGINS, RowBatch, add_nonzeros, by_row, loss_kernels
 from sparseoco.kernels.epoch import EpochColumns
-from sparseoco.kernels.full_pass import MARGINS, loss_kernels
 from sparseoco.kernels.order import fold_rows
 from sparseoco.kernels.responses import row_loss
 from sparseoco.offline import epochs
-from sparseoco.offline import passes as full_passes
 from sparseoco.offline.cluster.passes import ClusterPasses, Pass, RowsSource, open_rows, read_rows
 from sparseoco.offline.epochs import Blocks, Coordinates, EpochProblem, Share, State
-from sparseoco.offline.passes import ColumnMajor, Floats, Span, SpanRows
+from sparseoco.offline.passes import WHOLE, ColumnMajor, Floats, Leaves, Shape, Span, SpanRows, row_weights, tree_sum
 from sparseoco.storage.commit import commit_json, make_folder, read_json, remove_file, remove_folder
 from sparseoco.storage.locations import Location
 from sparseoco.storage.tables import Row, read_checkpoint, write_array, write_checkpoint
@@ -131,7 +129,7 @@ class EpochTask(NamedTuple):
         """The problem of the block over the store. Raises `InputError` as `EpochProblem.of`."""
         block, setting, store = self.block, self.block.setting, self.store
         named = block.algorithm, setting.loss, setting.penalty, block.configurations
-        return EpochProblem.of(*named, store.n_classes, store.n_features, intercept=block.intercept)
+        return EpochProblem.of(*named, store.n_classes, store.n_features)._replace(intercept=block.intercept)
 
     @property
     def rows(self) -> RowsSource:
@@ -196,21 +194,18 @@ class EpochMethod:
         self.examples, self.epoch = int(found["examples"]), int(found["epoch"])
 
 
-def commit_state(
-    target: Location,
-    description: dict[str, Any],
-    arrays: dict[str, NDArray[Any]],
-    method: EpochColumns | Coordinates,
-    examples: int,
-) -> None:
-    """Write the state of an epoch: a checkpoint `target`, an npy file of the weights, and last a JSON file.
+def commit_state(path: Location, described: dict[str, int], method: EpochColumns | Coordinates, examples: int) -> None:
+    """Write the state of an epoch: a checkpoint `path`, an npy file of the weights, and last a JSON file.
 
-    `description` has the number of the ``epoch``; `examples` are those that an epoch reads.
+    `described` has the number of the ``epoch``; `examples` are those that an epoch reads.
     """
-    write_checkpoint(target, description, arrays.items())
-    write_array(target.with_suffix(".npy"), method.weights())
-    short = {"epoch": description["epoch"], "diverged": method.diverged.tolist(), "examples": examples}
-    commit_json(target.with_suffix(".json"), short)
+    arrays: dict[str, NDArray[Any]] = {"state": method.state}
+    if isinstance(method, EpochColumns):  # no column of the other method can diverge
+        arrays["diverged"] = method.diverged
+    write_checkpoint(path, described, arrays.items())
+    write_array(path.with_suffix(".npy"), method.weights())
+    short = {"epoch": described["epoch"], "diverged": method.diverged.tolist(), "examples": examples}
+    commit_json(path.with_suffix(".json"), short)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -326,8 +321,7 @@ def _finish(task: EpochTask, target: Location, total: State | None, count: int, 
     method = task.problem.sampled()
     if total is not None:
         method.state, method.rounds, method.diverged = total.mean(count)
-    arrays = {"state": method.state, "diverged": method.diverged}
-    commit_state(target, {"epoch": epoch, "rounds": method.rounds}, arrays, method, examples)
+    commit_state(target, {"epoch": epoch, "rounds": method.rounds}, method, examples)
 
 
 def _sizes(task: EpochTask, bounds: list[tuple[int, int]]) -> Floats:
@@ -380,7 +374,7 @@ def _play_coordinates(task: EpochTask, columns: StoreReference, before: Location
             read("state", method.state)
             method.epoch = int(described["epoch"])
     method.play(check_worker_running)
-    commit_state(target, {"epoch": method.epoch}, {"state": method.state}, method, method.examples)
+    commit_state(target, {"epoch": method.epoch}, method, method.examples)
 
 
 def open_coordinates(task: EpochTask, columns: StoreReference) -> Coordinates:
@@ -452,14 +446,12 @@ def _tables(client: Client, method: EpochMethod) -> list[Tables]:
 def _evaluate(client: Client, method: EpochMethod) -> EpochObjective:
     """Losses and errors of all examples, summed by leaves, so that bits do not depend on the number of tasks."""
     store = method.task.store
-    bounds = full_passes.Leaves(
-        full_passes.WHOLE, full_passes.Shape(store.n_rows, store.n_features, store.manifest.nonzeros)
-    ).bounds()
+    bounds = Leaves(WHOLE, Shape(store.n_rows, store.n_features, store.manifest.nonzeros)).bounds()
     count = min(len(bounds), TASKS_PER_SLOT * worker_shape(client).tasks)
     runs = [bounds[len(bounds) * i // count : len(bounds) * (i + 1) // count] for i in range(count)]
     arguments = [(method.task, method.weights_file, run) for run in runs]
     leaves = [leaf for part in TaskPool(client, EVALUATION).map(_evaluate_leaves, arguments) for leaf in part]
-    total: EpochObjective = full_passes.tree_sum(leaves.__getitem__, 0, len(leaves))
+    total: EpochObjective = tree_sum(leaves.__getitem__, 0, len(leaves))
     return total
 
 
@@ -513,7 +505,7 @@ def _evaluate_leaves(task: EpochTask, weights_file: Location, bounds: list[tuple
                 EVALUATE(z[chosen], by_row(labels[chosen]), of_rows, problem.outputs, failed, *totals)
                 sums.rows[part] += np.count_nonzero(chosen)
             if rows.weights is not None:
-                own, learned = full_passes.row_weights(rows), ~held_out
+                own, learned = row_weights(rows), ~held_out
                 slopes = np.empty((np.count_nonzero(learned), problem.columns))
                 loss_kernels(loss).respond(z[learned], labels[learned], own[learned], positive, slopes, weighted)
         sums.weighted_loss_sum[:] = sums.loss_sum[0] if own is None else problem.by_configuration(weighted)

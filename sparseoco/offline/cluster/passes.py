@@ -16,30 +16,27 @@ from numpy.typing import NDArray
 from sparseoco import __version__
 from sparseoco.core.errors import DamagedError, InputError, StorageError
 from sparseoco.execution.clusters import Call, TaskPool, placements, worker_shape
-from sparseoco.kernels.columns import RowBatch
-from sparseoco.kernels.full_pass import ACCUMULATE, loss_kernels
+from sparseoco.kernels.columns import ACCUMULATE, RowBatch, loss_kernels
 from sparseoco.learners.losses import Loss, find_loss
 from sparseoco.offline import passes as full_passes
 from sparseoco.offline.optimum import ColumnProgress, Newton, OptimumProblem, Regulariser, solve
-from sparseoco.offline.options import OptimumOptions
 from sparseoco.offline.passes import WHOLE, Floats, PassRequest, PassResult, RowSource, Span, SpanRows, row_weights
 from sparseoco.offline.quasi_newton import QuasiNewton
-from sparseoco.storage import commit
-from sparseoco.storage.commit import commit_json, digest_value, make_folder, read_json, remove_file, remove_folder
-from sparseoco.storage.locations import Location, location
-from sparseoco.storage.tables import (
-    Row,
-    is_complete,
-    map_array,
-    read_checkpoint,
-    write_array,
-    write_checkpoint,
-    write_result_table,
+from sparseoco.storage import tables
+from sparseoco.storage.commit import (
+    commit_json,
+    digest_value,
+    make_folder,
+    read_json,
+    remove_file,
+    remove_folder,
 )
+from sparseoco.storage.locations import Location, location
 from sparseoco.store.corpus import check_worker_running, worker_corpus
 from sparseoco.store.shards import Session, StoreReference, open_store, store_reference
 from sparseoco.store.weighting import COUNTS, Weighting
 from sparseoco.training.models import write_model
+from sparseoco.training.options import OptimumOptions
 from sparseoco.training.stream import ClassWeighted
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -87,7 +84,7 @@ class Pass(NamedTuple):
 
     def sums(self) -> full_passes.Partial:
         """Read the total. Raises `StorageError` if its file is missing or corrupt."""
-        with read_checkpoint(self.total) as (_, read):
+        with tables.read_checkpoint(self.total) as (_, read):
             return full_passes.Partial(*(read(name) for name in full_passes.Partial._fields))
 
     def remove(self) -> None:
@@ -115,12 +112,14 @@ def run_sums(task: Pass, first: int, last: int, weights: Floats | None) -> full_
         weights = np.zeros((task.leaves.shape.n_features, 1 if task.request is None else len(task.request.positive)))
     weights = np.require(weights, requirements="A")  # Dask may send it unaligned, and kernels assume alignment
     rows, leaves = SpanRows(open_rows(task.source), task.leaves.span), task.leaves.bounds()[first:last]
-    return rows.sum(leaves, weights, task.request, lambda i, slopes: write_array(task.slopes_of(first + i), slopes))
+    return rows.sum(
+        leaves, weights, task.request, lambda i, slopes: tables.write_array(task.slopes_of(first + i), slopes)
+    )
 
 
 def write_total(task: Pass, total: full_passes.Partial) -> None:
     """Write the sum of all runs."""
-    write_checkpoint(task.total, {}, total._asdict().items())
+    tables.write_checkpoint(task.total, {}, total._asdict().items())
 
 
 def conjugate_sums(task: Pass, first: int, last: int, scale: Floats) -> list[Floats]:
@@ -134,12 +133,12 @@ def conjugate_sums(task: Pass, first: int, last: int, scale: Floats) -> list[Flo
     return sums
 
 
-def read_rows(path: Location, columns: int | None = None, dtype: Any = np.float64) -> NDArray[Any]:
+def read_rows(path: Location, columns: int | None = None) -> Floats:
     """An npy file (rows, columns) of a pass, mapped; with its last axis as columns by default.
 
     Raises `DamagedError` if it is missing or corrupt.
     """
-    array = map_array(path, dtype)
+    array: Floats = tables.map_array(path, np.float64)
     return array.reshape(-1, columns or array.shape[-1])
 
 
@@ -205,14 +204,26 @@ class ClusterPasses(full_passes.Passes):
     def _totals(self, weights: Floats, request: PassRequest) -> PassResult:
         """The only one of the `slopes` of the result is the `Pass`."""
         path = self.work / f"weights-{uuid.uuid4().hex}.npy"
-        write_array(path, np.ascontiguousarray(weights, np.float64))
+        tables.write_array(path, np.ascontiguousarray(weights, np.float64))
         done = self.run(path, request)
         remove_file(path)
         return PassResult(*done.sums(), (done,))
 
     def run(self, weights: Location | None, request: PassRequest | None) -> Pass:
-        """One pass at the weights of a file (features, columns), or at weights 0."""
-        self._check_memory(1 if request is None else len(request.positive))
+        """One pass at the weights of a file (features, columns), or at weights 0.
+
+        Raises `InputError` if the sums of the columns do not fit in a worker.
+        """
+        columns, memory = 1 if request is None else len(request.positive), worker_shape(self.client)[1]
+        first, last = self._runs()[0]
+        needed = 8 * self.shape.n_features * columns * ((last - first).bit_length() + HELD)
+        if needed > memory * MEMORY_SHARE:
+            raise InputError(
+                f"A pass needs {needed / MEMORY_SHARE / 1e9:.1f} GB for {columns} columns ({self.shape.n_features:,} "
+                f"features); a task has {memory / 1e9:.1f} GB: keep fewer features at ingest (--min-df, "
+                "--max-features, --hash-bits) or give workers more memory.",
+                code="out-of-memory",
+            )
         task = Pass(self.source, self.leaves, str(self.work / uuid.uuid4().hex), request)
         for outcome in self._pool.run([task], lambda task: self._start(task, weights)):
             self._pool.check(outcome)
@@ -255,19 +266,6 @@ class ClusterPasses(full_passes.Passes):
         size = leaves // count
         return [(first, first + size) for first in range(0, leaves, size)]
 
-    def _check_memory(self, columns: int) -> None:
-        """Raises `InputError` if the sums of the columns do not fit in a worker."""
-        memory = worker_shape(self.client)[1]
-        first, last = self._runs()[0]
-        needed = 8 * self.shape.n_features * columns * ((last - first).bit_length() + HELD)
-        if needed > memory * MEMORY_SHARE:
-            raise InputError(
-                f"A pass needs {needed / MEMORY_SHARE / 1e9:.1f} GB for {columns} columns ({self.shape.n_features:,} "
-                f"features); a task has {memory / 1e9:.1f} GB: keep fewer features at ingest (--min-df, "
-                "--max-features, --hash-bits) or give workers more memory.",
-                code="out-of-memory",
-            )
-
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Problems that are solved by passes of the cluster, for all their columns together.
@@ -296,13 +294,13 @@ class PassProblem(NamedTuple):
 
 def write_column(column: ColumnProgress, path: Location) -> None:
     """Write the result of one column that is done."""
-    write_checkpoint(path, {}, ColumnProgress.state(column).items())
+    tables.write_checkpoint(path, {}, ColumnProgress.state(column).items())
 
 
 def read_column(path: Location) -> ColumnProgress:
     """What `write_column` wrote, without the problem of the column. Raises `StorageError`."""
     column = ColumnProgress(0, Regulariser(0.0, 0.0, math.inf), np.zeros(0), np.zeros(0))
-    with read_checkpoint(path) as (_, read):
+    with tables.read_checkpoint(path) as (_, read):
         column.restore({name: read(name) for name in column.state()})
     return column
 
@@ -327,20 +325,21 @@ def solve_by_passes(
 
 def _continue(task: PassProblem, work: Location, checkpoint: Location, files: Sequence[Location]) -> int:
     """Continue with all columns for `SOLVER_SECONDS`; returns the number of those done: all, once they are written."""
-    if all(is_complete(path) for path in files):
+    if all(tables.is_complete(path) for path in files):
         return len(files)
     with worker_client() as client:
         passes = ClusterPasses(client, task.source, work, task.span, leaf_nonzeros=LEAF_NONZEROS)
         passes.factors = None if task.factors is None else task.factors()
         memory = int(worker_shape(client).memory * SOLVER_SHARE)
         state: dict[str, NDArray[Any]] | None = None
-        with suppress(StorageError), read_checkpoint(checkpoint) as (description, read):  # missing or corrupt: anew
+        # From the start if the checkpoint is missing or corrupt.
+        with suppress(StorageError), tables.read_checkpoint(checkpoint) as (description, read):
             state = {name: read(name) for name in description["names"]}
         solver = QuasiNewton(passes, task.problem, tol=task.tol, max_passes=task.max_passes, memory=memory, saved=state)
         finished = solve(solver, check_worker_running, SOLVER_SECONDS)
     if not finished:
         state = solver.state()
-        write_checkpoint(checkpoint, {"names": list(state)}, state.items())
+        tables.write_checkpoint(checkpoint, {"names": list(state)}, state.items())
         return sum(column.done for column in solver.columns)
     for column, path in zip(solver.columns, files, strict=True):
         write_column(column, path)
@@ -360,9 +359,7 @@ def _continue(task: PassProblem, work: Location, checkpoint: Location, files: Se
 TINY = 1e-300
 
 
-def lambda_max(
-    client: Client, source: RowsSource, loss: str, *, grouped: bool = False, intercept: bool = False
-) -> float:
+def lambda_max(client: Client, source: RowsSource, loss: str, *, grouped: bool, intercept: bool) -> float:
     """λ_max of the rows of a store, computed on a worker. Raises `SparseocoError` if the task fails."""
     pool, flags = TaskPool(client, "λ_max could not be computed"), {"grouped": grouped, "intercept": intercept}
     found: float = pool.call(_lambda_max_task, source, loss, flags)
@@ -470,7 +467,7 @@ OPTIMUM = pa.schema(
 )
 
 
-OPTIMUM_FOLDER = commit.FolderKind("an optimum", ("optimum.json",), ("optimum.parquet", "alpha-*"))
+OPTIMUM_FOLDER = FolderKind("an optimum", ("optimum.json",), ("optimum.parquet", "alpha-*"))
 
 
 def run_optimum(session: Session, out: Location, options: OptimumOptions) -> None:
@@ -480,7 +477,7 @@ def run_optimum(session: Session, out: Location, options: OptimumOptions) -> Non
     ----------
     session : Session
     out : Location
-        Output folder: ``optimum.parquet``, a model folder per α (see `model_folder`) and, written last,
+        Output folder: ``optimum.parquet``, a model folder per α, ``alpha-1.0``, and, written last,
         ``optimum.json``. A finished run is not repeated, a killed one resumes.
     options : OptimumOptions
 
@@ -524,14 +521,14 @@ def run_optimum(session: Session, out: Location, options: OptimumOptions) -> Non
     models, outputs = (reference, options, out.resolve()), len(problem.positive)
     solved = [(*models, i, files[i * outputs : (i + 1) * outputs]) for i in range(len(problem.alphas))]
     rows = [row for own in TaskPool(client, FAILURE).map(_write_model, solved) for row in own]
-    write_result_table(out / "optimum.parquet", rows, OPTIMUM)
+    tables.write_result_table(out / "optimum.parquet", rows, OPTIMUM)
     commit_json(done, description | {"digest": digest})
     remove_folder(work)
 
 
 def _solve(store: StoreReference, options: OptimumOptions, number: int, path: Location) -> None:
     """Solve one column, on a worker, unless its result is there."""
-    if is_complete(path):
+    if tables.is_complete(path):
         return
     opened = open_store(store)
     every = OptimumProblem.of(options, opened.n_classes)
@@ -546,20 +543,15 @@ def _solve(store: StoreReference, options: OptimumOptions, number: int, path: Lo
     write_column(solver.columns[0], path)
 
 
-def model_folder(out: Location, alpha: float) -> Location:
-    """The folder of the model for an α."""
-    return out / f"alpha-{alpha!r}"
-
-
 def _write_model(
     store: StoreReference, options: OptimumOptions, out: Location, number: int, files: Sequence[Location]
-) -> list[Row]:
+) -> list[tables.Row]:
     """Write the model of one α, on a worker; returns its rows of the table."""
     opened = open_store(store)
     names, alpha = opened.classes or ["value"], options.alphas[number]
     positive = OptimumProblem.of(options, opened.n_classes).positive
     columns = [read_column(path) for path in files]
-    rows: list[Row] = [
+    rows: list[tables.Row] = [
         {
             "alpha": alpha,
             "class": names[label],
@@ -585,5 +577,5 @@ def _write_model(
     }
     weights = np.stack([column.best for column in columns], axis=1)
     intercepts = np.array([column.best_intercept for column in columns]) if options.intercept else None
-    write_model(model_folder(out, alpha), weights, opened, description, [], intercepts=intercepts)
+    write_model(out / f"alpha-{alpha!r}", weights, opened, description, [], intercepts=intercepts)
     return rows

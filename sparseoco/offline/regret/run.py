@@ -18,8 +18,7 @@ from distributed import Client
 
 from sparseoco.core.errors import InputError
 from sparseoco.execution.clusters import Call, TaskPool, failure_reason, remove_damaged
-from sparseoco.kernels.columns import RowBatch
-from sparseoco.kernels.full_pass import loss_kernels
+from sparseoco.kernels.columns import RowBatch, loss_kernels
 from sparseoco.learners import takes_intercept
 from sparseoco.learners.cao_rcd import slope_bounds
 from sparseoco.learners.losses import Loss
@@ -29,20 +28,18 @@ from sparseoco.offline.cluster.epochs import EpochTask, epoch_metrics, open_coor
 from sparseoco.offline.cluster.passes import NEWTON_NONZEROS, PassProblem, RowsSource
 from sparseoco.offline.epochs import Blocks, row_sizes
 from sparseoco.offline.optimum import OptimumProblem, minimise
-from sparseoco.offline.options import MAX_PASSES
 from sparseoco.offline.passes import Floats, LocalPasses, Span, SpanRows, local_passes, row_weights
 from sparseoco.offline.regret import bounds as measures
-from sparseoco.offline.regret.bounds import Comparator, Measurement, Solution
-from sparseoco.offline.regret.tables import Row, slope_row
+from sparseoco.offline.regret.bounds import Comparator, Measurement, Solution, slope_row
 from sparseoco.storage.commit import digest_value, read_json, remove_folder
 from sparseoco.storage.locations import Location
-from sparseoco.storage.tables import read_checkpoint, write_checkpoint
+from sparseoco.storage.tables import Row, read_checkpoint, write_checkpoint
 from sparseoco.store.corpus import worker_corpus
 from sparseoco.store.shards import Session, StoreReference, open_store, store_reference
 from sparseoco.store.transpose import transpose
 from sparseoco.store.weighting import Weighting
 from sparseoco.training.block import Block, Setting, search_setting
-from sparseoco.training.options import Configuration, SearchOptions
+from sparseoco.training.options import MAX_PASSES, Configuration, SearchOptions
 from sparseoco.training.stream import NO_FOLD, class_weighted
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -53,9 +50,7 @@ from sparseoco.training.stream import NO_FOLD, class_weighted
 # expectation of the sum over the draws, minus T·H(x*).
 
 
-def epoch_marks(
-    rounds: int, at_zero: float, objectives: Sequence[float], passes: Sequence[float]
-) -> Iterator[dict[str, Any]]:
+def epoch_marks(rounds: int, at_zero: float, objectives: Sequence[float], passes: Sequence[float]) -> Iterator[Row]:
     """The marks of epochs with `rounds` rounds each, from H(0), and H and the passes read at the end of each epoch.
 
     ``penalty_error`` is the difference from the sum over every second epoch; H includes the penalty.
@@ -417,7 +412,7 @@ class Regret:
             )
 
     def measure(self, configurations: Sequence[Configuration]) -> tuple[list[Row], list[Row]]:
-        """The rows of the tables: see `regret.tables.REGRET` and `SLOPES`.
+        """The rows of the tables: see `regret.bounds.REGRET` and `SLOPES`.
 
         A configuration that diverges has the marks before that; one that cannot be measured has no marks but a reason.
 

@@ -21,7 +21,7 @@ from sparseoco.search.selection import choose
 from sparseoco.storage.locations import read_toml
 from sparseoco.training.learner import Learner
 from sparseoco.training.options import SearchOptions, Select
-from sparseoco.training.stream import ordered_rows, range_rows_of
+from sparseoco.training.stream import Order, range_rows_of
 
 # ----------------------------------------------------------------------------------------------------------------------
 # The methods and printed results of Oiwa, Matsushima and Nakagawa, 2012 (STDA) and 2011 (SGFT).
@@ -209,7 +209,7 @@ def learn(trial: Trial, grid: list[dict[str, Any]], held: Sequence[int]) -> Lear
     learned = trial.learned(held)
     range_rows = range_rows_of(search.shuffle, len(labels), len(rows.indices))
     for epoch in range(1, search.epochs + 1):
-        order = ordered_rows(search.seed, epoch, range_rows, len(labels), 0, len(labels), -1, search.folds)
+        order = Order(search.seed, range_rows).rows(epoch, len(labels), 0, len(labels))
         learner.learn_rows(*gather(order[learned[order]], rows.indptr, rows.indices, rows.data, labels))
     return learner
 

@@ -23,14 +23,13 @@ from sparseoco.store.manifest import read_manifest
 from sparseoco.store.shards import Store, StoreReference, open_store, store_reference
 from sparseoco.store.terms import increment_weights
 from sparseoco.store.weighting import Weighting
-from sparseoco.training.block import Block, passes_of
+from sparseoco.training.block import Block, Origin, passes_of, take_weights
 from sparseoco.training.decisions import ROWS, MarginRecorder, PredictingLearner
 from sparseoco.training.learner import Learner, ProgressiveTotals
 from sparseoco.training.metrics import PairedRows, Scores, mean_rows, paired_difference, store_label_kind
 from sparseoco.training.models import DESCRIPTION, STATE, Model, write_model
 from sparseoco.training.options import SearchOptions, ThresholdRule, resolve
 from sparseoco.training.stream import CHUNK_ROWS, Order, Passes, StreamPosition, stream, train
-from sparseoco.training.warm_start import Origin, take_weights
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Tasks of a nightly run: evaluating the deployed model on new documents, writing the model of a candidate.
@@ -200,7 +199,7 @@ def _progressive_rules(candidate: Candidate, increment: Store, threshold: Thresh
         recorder = MarginRecorder(learner, max(0, n_rows - ROWS), n_rows)
         if learner.rounds == 0:
             recorder = MarginRecorder.of_first_pass(learner, n_rows)
-        for _ in train(recorder, corpus, passes_of(block.setting, corpus, StreamPosition(1, n_rows))):
+        for _ in train(recorder.learn_rows, corpus, passes_of(block.setting, corpus, StreamPosition(1, n_rows))):
             check_worker_running()
         return recorder.rules(threshold, block.setting.positive)
     return {}
@@ -301,7 +300,7 @@ def _margins(
         margins[0].append(z[:, 0])
 
     passes = passes_of(block.setting, own, StreamPosition(1, own.n_rows))
-    for position in train(PredictingLearner(learner, record), own, passes):
+    for position in train(PredictingLearner(learner, record).learn_rows, own, passes):
         check_worker_running()
         if deployed is not None:
             batch = counts.gather(block.setting.order.rows(1, own.n_rows, first, position.position))

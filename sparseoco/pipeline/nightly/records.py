@@ -23,9 +23,8 @@ from sparseoco.storage.commit import commit_bytes, commit_json, read_json, remov
 from sparseoco.storage.locations import Location
 from sparseoco.storage.tables import Row, read_parquet_file, write_parquet, write_result_table
 from sparseoco.store.weighting import Weighting
-from sparseoco.training.metric_names import METRICS
 from sparseoco.training.models import PROMOTED
-from sparseoco.training.options import Configuration, Select
+from sparseoco.training.options import METRICS, Configuration, Select
 from sparseoco.training.stream import NO_FOLD
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -28,11 +28,10 @@ from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
 from sparseoco.text.passes import new_sources
 from sparseoco.text.sources import Source, find_sources
-from sparseoco.training.block import Block
+from sparseoco.training.block import Block, Origin, check_origin
 from sparseoco.training.models import Model
 from sparseoco.training.options import resolve
 from sparseoco.training.validation import check_labels, check_loss, check_size
-from sparseoco.training.warm_start import Origin, check_origin
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Nightly runs: ingest new files, evaluate the deployed model on them, learn them, decide on a promotion.
