@@ -46,11 +46,6 @@ class DocumentSource(NamedTuple):
     """How it differs from the papers' set."""
 
     @property
-    def corpus(self) -> str:
-        """What its documents are of: sets of one corpus may share documents."""
-        return "20 Newsgroups" if self.groups else self.paper
-
-    @property
     def all_words(self) -> bool:
         """Whether it is of all words of a domain's reviews, where the domain's own set has the corpus's counts."""
         return self.name == f"{self.paper}-text"

@@ -12,7 +12,6 @@ from sparseoco.papers.experiment import Experiment, Run, check_repetitions, line
 from sparseoco.papers.rows import Records, Row, column, extend, grouped, mean, mean_and_error, mean_rows, select
 from sparseoco.papers.sources import Documents, DocumentSource, choose_sources, find_sources, missing_sources
 from sparseoco.report import charts
-from sparseoco.report.charts import plot
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Measures of the claims in claims.toml.
@@ -36,13 +35,11 @@ class Measures(NamedTuple):
                     title = f"{row['title']}, {arrangement}"
                     yield title, select(self.records["regret"], set=row["set"], arrangement=arrangement)
 
-    def online(
-        self, methods: Sequence[str], column: str = "regret", repeated: bool | None = None
-    ) -> Iterator[Measured]:
+    def online(self, methods: Sequence[str], name: str = "regret", repeated: bool | None = None) -> Iterator[Measured]:
         """The regret, or the bound, of two methods after the last document, in pairs of an order."""
         for title, rows in self._orders(repeated):
-            left, right = (_last(rows, column, method) for method in methods)
-            yield Measured(title, _last_means(rows, column, methods), [Pair(left, right)])
+            left, right = (_last(rows, name, method) for method in methods)
+            yield Measured(title, _last_means(rows, name, methods), [Pair(left, right)])
 
     def within_bound(self) -> Iterator[Measured]:
         """By the largest regret possible: the least loss may be lower than the optimum found by its gap."""
@@ -158,8 +155,8 @@ def caos_page(records: Records, inputs: dict[str, Any]) -> str:
     """The HTML of the page."""
     return render(
         "caos",
-        inputs,
         records,
+        inputs=inputs,
         sections=[_section(records, row) for row in records["sets"]],
         edges=edges(records),
         tuned=TUNED,
@@ -185,14 +182,14 @@ def _section(records: Records, data_set: Row) -> dict[str, Any]:
         rows = mean_rows(rows, ("R", "method", "T"), ("regret", "loss", "optimum", "bound"))
         middle = sorted({row["R"] for row in rows})[1]
         heading = f"Regret, {title}, documents {arrangement}, R = {middle:g}"
-        figure = plot(f"regret-{name}-{k}", heading, mean_regret_figure(select(rows, R=middle)))
+        figure = charts.plot(f"regret-{name}-{k}", heading, mean_regret_figure(select(rows, R=middle)))
         of_regret.append((figure, select(rows, T=max(row["T"] for row in rows))))
     for of_seeds in grouped(select(records["objectives"], chosen=True, set=name), "lengths", "alpha", "family"):
         lengths, alpha, family = (of_seeds[0][column] for column in ("lengths", "alpha", "family"))
         rows = mean_rows(of_seeds, ("method", "passes"), ("objective", "excess"), ("excess",))
         heading = f"{FAMILIES[family]}{runs.LENGTHS[lengths]}, α = {alpha:g}"
         chart = objective_figure(rows, family)
-        figure = plot(f"{family}-{name}-{lengths}-{alpha:g}", f"{heading}, {title}", chart)
+        figure = charts.plot(f"{family}-{name}-{lengths}-{alpha:g}", f"{heading}, {title}", chart)
         # The last mark of every method, with its excess at the second.
         last = [own[-1] | {"early": percent(own[1]["excess"])} for own in grouped(rows, "method")]
         of_objectives.append((heading, figure, last))

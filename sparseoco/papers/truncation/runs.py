@@ -15,7 +15,7 @@ from sparseoco import __version__
 from sparseoco.core.errors import InputError
 from sparseoco.kernels.order import fold_rows, gather
 from sparseoco.papers.experiment import Cell, Run
-from sparseoco.papers.rows import Records, Row, as_rows, column, extend, mean, mean_and_deviation, mean_rows, select
+from sparseoco.papers.rows import Records, Row, as_rows, column, extend, mean, mean_rows, select
 from sparseoco.papers.sources import Documents, DocumentSource
 from sparseoco.search.selection import choose
 from sparseoco.storage.locations import read_toml
@@ -411,7 +411,7 @@ def run_data_set(run: Run, paper: Paper, protocol: Protocol, source: DocumentSou
         means = mean_rows(path, ("lam",), ("error", "sparsity"))
         for rule in RULES:
             ruled, rows = key | {"rule": rule}, result_rows(trial, own, rule)
-            results = _with_printed(paper.printed, source, ruled, rows, means)
+            results = _with_printed(paper, source, ruled, rows, means)
             extend(records, {"folds": [ruled | row for row in rows], "results": results})
         seconds = sum(part["seconds"] for part in own)
         timing = {"trainings": len(own), "columns": len(trial.method.strengths), "seconds": seconds}
@@ -446,7 +446,7 @@ def _describe(sizes: Mapping[str, tuple[int, int]], source: DocumentSource, docu
     return {
         "set": source.name,
         "title": source.title,
-        "corpus": source.corpus,
+        "corpus": "20 Newsgroups" if source.groups else source.paper,  # sets of one corpus may share documents
         "paper_set": source.paper,
         "documents": documents.rows.shape[0],
         "features": documents.rows.shape[1],
@@ -458,14 +458,14 @@ def _describe(sizes: Mapping[str, tuple[int, int]], source: DocumentSource, docu
     }
 
 
-def _with_printed(
-    tables: Sequence[PrintedTable], source: DocumentSource, key: Row, rows: Sequence[Row], path: Sequence[Row]
-) -> list[Row]:
+def _with_printed(paper: Paper, source: DocumentSource, key: Row, rows: list[Row], path: list[Row]) -> list[Row]:
     """A row per printed table that has the method, with its result if it has the set; one if no table has it."""
-    average, deviation = mean_and_deviation(column(rows, "error"))
+    errors = column(rows, "error")
+    average = sum(errors) / len(errors)
+    deviation = (sum((error - average) ** 2 for error in errors) / (len(errors) - 1)) ** 0.5
     ours = {"error": average, "deviation": deviation, "sparsity": mean(column(rows, "sparsity"))}
     results: list[Row] = []
-    for table in tables:
+    for table in paper.printed:
         if key["method"] in table.methods:
             row = key | ours | {"table": table.name}
             if source.paper in table.results:
