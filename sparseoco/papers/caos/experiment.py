@@ -193,18 +193,14 @@ def _section(records: Records, data_set: Row) -> dict[str, Any]:
         # The last mark of every method, with its excess at the second.
         last = [own[-1] | {"early": percent(own[1]["excess"])} for own in grouped(rows, "method")]
         of_objectives.append((heading, figure, last))
-    played = _played_rows(records, name)
-    return {"row": data_set, "regret": of_regret, "objectives": of_objectives, "played": played}
-
-
-def _played_rows(records: Records, name: str) -> list[Row]:
-    """The regret per round of the iterates of every α and method after the last round, with its standard error."""
+    # The regret per round of the iterates of every α and method after the last round, with its standard error.
     rows = select(records["played"], set=name, chosen=True)
-    last = [
+    final = [
         row | {each: None if row[each] is None else row[each] / row["T"] for each in ("regret", "bound")}
         for row in select(rows, T=max(row["T"] for row in rows))
     ]
-    return mean_rows(last, ("alpha", "method"), ("regret", "bound"), ("regret",))
+    played = mean_rows(final, ("alpha", "method"), ("regret", "bound"), ("regret",))
+    return {"row": data_set, "regret": of_regret, "objectives": of_objectives, "played": played}
 
 
 _EDGES: Final = {
@@ -257,14 +253,11 @@ def objective_figure(rows: Sequence[Row], family: str) -> charts.Chart:
 # Data files → tables, a page, and which of the paper's claims hold.
 
 
-REPETITIONS: Final = 8
 SETS: Final = ("books", "dvd", "ob-2-1", "sb-2-1")
 CAOS: Final = Experiment("caos", read_schemas(__file__), caos_page)
 
 
-def reproduce_caos(
-    data: Path, out: Path, *, repetitions: int = REPETITIONS, progress: ProgressCallback = no_progress
-) -> Path:
+def reproduce_caos(data: Path, out: Path, *, repetitions: int = 8, progress: ProgressCallback = no_progress) -> Path:
     """Test what Mohri and Yang (2015) prove and say; write OUT/*.parquet, OUT/inputs.json and OUT/caos.html.
 
     Results of parts stay in OUT/cells, so an interrupted run resumes. Equal files and numbers give equal bytes, except

@@ -78,7 +78,7 @@ class Measures(NamedTuple):
         variants = {runs.OWN: ""} | {words: f", {title}, the paper's α₀" for words, title in runs.OTHERS.items()}
         for words, features in variants.items():
             for number, (lam, table) in enumerate(runs.PUBLISHED.items(), start=1):
-                printed = {method.name: getattr(row, name) for method, row in zip(runs.METHODS, table, strict=True)}
+                printed = {method: getattr(row, name) for method, row in table.items()}
                 values = _by_method(_runs(self.records, lam, words), name)
                 here = "; ".join(f"{method}: {mean(own):.4f} for {printed[method]:g}" for method, own in values.items())
                 pairs = [Pair(own, [printed[method]] * len(own), method) for method, own in values.items()]
@@ -353,7 +353,10 @@ def reproduce_cl_fobos(
         others: dict[str, list[runs.Draw]] = {}
         if text:
             counts = _draws(wide[0][1], size, min(repetitions, runs.SEARCHED), rounds)
-            others = dict(zip(runs.OTHERS, (counts, [draw.presence() for draw in counts]), strict=True))
+            ones = counts[0].features.copy()
+            ones.data[:] = 1
+            presence = [draw._replace(features=ones, digest=f"{draw.digest}, presence") for draw in counts]
+            others = dict(zip(runs.OTHERS, (counts, presence), strict=True))
         inputs.update(_sizes(draws[0], *others.values()))
         records = runs.run_experiments(draws, others, run)
         return records | judge(cl_fobos_claims(records, printed=own.paper == runs.DOMAIN))

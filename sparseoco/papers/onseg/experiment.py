@@ -138,6 +138,10 @@ LATE: Final = 0.003
 def onseg_page(records: Records, inputs: dict[str, Any]) -> str:
     """The HTML of the page."""
     sources = {source.name: source for source in runs.SOURCES}
+    # Where the value chosen in hindsight was at an end of its grid, beyond which the best may lie.
+    panels = {row["panel"]: row["title"] for row in records["panels"]}
+    places = [(f"{TITLES[row['experiment']]}, {row['setting']}", row) for row in records["methods"]]
+    places += [(panels[row["panel"]], row) for row in records["panel_methods"]]
     return render(
         "onseg",
         records,
@@ -150,7 +154,7 @@ def onseg_page(records: Records, inputs: dict[str, Any]) -> str:
         panels=[(panel, _panel_figure(records, panel)) for panel in records["panels"]],
         mean_and_error=_mean_and_error,
         style=STYLE,
-        edges=_edges(records),
+        edges=[f"{row['method']}: {place}" for place, row in places if row["at_edge"]],
         betas=_range(runs.BETAS),
         step_factors=_range(runs.STEP_FACTORS),
         rules=[criterion.title for criterion in CRITERIA],
@@ -193,14 +197,6 @@ def _not_tuned_by(curves: Sequence[Row], measure: str) -> list[Row]:
     return [row for row in curves if row["method"] not in names]
 
 
-def _edges(records: Records) -> list[str]:
-    """Where the value chosen in hindsight was at an end of its grid, beyond which the best may lie."""
-    titles = {row["panel"]: row["title"] for row in records["panels"]}
-    places = [(f"{TITLES[row['experiment']]}, {row['setting']}", row) for row in records["methods"]]
-    places += [(titles[row["panel"]], row) for row in records["panel_methods"]]
-    return [f"{row['method']}: {place}" for place, row in places if row["at_edge"]]
-
-
 def _panel_figure(records: Records, panel: Row) -> charts.Plot:
     returns, columns = select(records["returns"], panel=panel["panel"]), ("mean_return", "low", "high")
     levels = {"equal weights": panel["equal_shares"], "best stock in hindsight": panel["best_stock"]}
@@ -235,18 +231,11 @@ def spread_figure(
 # Data files → tables, a page, and which of the paper's claims hold.
 
 
-REPETITIONS: Final = 20
-DRAWS: Final = 100
 ONSEG: Final = Experiment("onseg", read_schemas(__file__), onseg_page)
 
 
 def reproduce_onseg(
-    data: Path,
-    out: Path,
-    *,
-    repetitions: int = REPETITIONS,
-    draws: int = DRAWS,
-    progress: ProgressCallback = no_progress,
+    data: Path, out: Path, *, repetitions: int = 20, draws: int = 100, progress: ProgressCallback = no_progress
 ) -> Path:
     """Run the experiments whose files are there; write OUT/*.parquet, OUT/inputs.json and OUT/onseg.html.
 

@@ -20,7 +20,7 @@ from sparseoco.learners import find_algorithm
 from sparseoco.learners.domains import Constants, ball_constants
 from sparseoco.learners.ons import bandit_terms, ons_numbers
 from sparseoco.papers.experiment import Cell
-from sparseoco.papers.rows import Records, Row, as_rows, select, spread
+from sparseoco.papers.rows import Records, Row, as_rows, select
 from sparseoco.storage.locations import read_toml, storage_error
 from sparseoco.training.learner import Learner
 
@@ -358,7 +358,10 @@ def _run(contest: Contest, method: OnlineMethod, repetitions: int) -> Records:
     measures = contest.measures(contest.play(method, contest.marks, numbers))
     key = contest.key | {"method": method.name}
     last = {mean: values[-1] for (mean, _, _), values in measures.items()}
-    curve = {name: line for names, own in measures.items() for name, line in zip(names, spread(own), strict=True)}
+    curve: dict[str, Any] = {}
+    for (average, low, high), values in measures.items():
+        first, ninth = np.quantile(values, (0.1, 0.9), axis=1)  # deciles
+        curve |= {average: values.mean(axis=1), low: first, high: ninth}
     rows = (
         [_parameters(method, contest.features) | {"at_edge": at_edge}],
         as_rows({contest.repetition: numbers, **last}),

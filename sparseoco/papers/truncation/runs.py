@@ -402,7 +402,21 @@ def run_data_set(run: Run, paper: Paper, protocol: Protocol, source: DocumentSou
     if any(len(trials[0].fold_rows(fold)) == 0 for fold in range(trials[0].folds)):
         raise InputError(f"{source.title} has too few documents for {trials[0].folds} folds.", code="too-small")
     parts = run.cells_by(source.title, {trial.method.name: training_cells(trial) for trial in trials})
-    records: Records = {"sets": [_describe(paper.sizes, source, documents)]}
+    (n_documents, n_features), printed_sizes = documents.rows.shape, paper.sizes[source.paper]
+    described = {
+        "set": source.name,
+        "title": source.title,
+        "corpus": "20 Newsgroups" if source.groups else source.paper,  # sets of one corpus may share documents
+        "paper_set": source.paper,
+        "documents": n_documents,
+        "features": n_features,
+        "classes": len(documents.classes),
+        "nonzeros": documents.rows.nnz,
+        "paper_documents": printed_sizes[0],
+        "paper_features": printed_sizes[1],
+        "differs": source.differs,
+    }
+    records: Records = {"sets": [described]}
     for trial in trials:
         own = parts[trial.method.name]
         key = {"set": source.name, "method": trial.method.name}
@@ -439,23 +453,6 @@ def _features(run: Run, trials: Sequence[Trial], parts: Mapping[str, list[Row]],
         if fold == HELD_OUT:
             (records["features"],) = run.cells("features", [features_cell((ours, theirs), numbers)])
     return records
-
-
-def _describe(sizes: Mapping[str, tuple[int, int]], source: DocumentSource, documents: Documents) -> Row:
-    n_documents, n_features = sizes[source.paper]
-    return {
-        "set": source.name,
-        "title": source.title,
-        "corpus": "20 Newsgroups" if source.groups else source.paper,  # sets of one corpus may share documents
-        "paper_set": source.paper,
-        "documents": documents.rows.shape[0],
-        "features": documents.rows.shape[1],
-        "classes": len(documents.classes),
-        "nonzeros": documents.rows.nnz,
-        "paper_documents": n_documents,
-        "paper_features": n_features,
-        "differs": source.differs,
-    }
 
 
 def _with_printed(paper: Paper, source: DocumentSource, key: Row, rows: list[Row], path: list[Row]) -> list[Row]:
