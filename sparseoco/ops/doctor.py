@@ -5,6 +5,8 @@ import platform
 import sys
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from functools import partial
 from http.client import HTTPException
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
@@ -64,19 +66,7 @@ class Finding(NamedTuple):
     code: str = ""
 
 
-def ok(subject: str, message: str) -> Finding:
-    """Nothing is wrong."""
-    return Finding("ok", subject, message)
-
-
-def warning(subject: str, message: str, code: str = "") -> Finding:
-    """A run may fail."""
-    return Finding("warning", subject, message, code)
-
-
-def error(subject: str, message: str, code: str = "") -> Finding:
-    """A run will fail."""
-    return Finding("error", subject, message, code)
+ok, warning, error = partial(Finding, "ok"), partial(Finding, "warning"), partial(Finding, "error")
 
 
 def run_check(subject: str, check: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
@@ -105,7 +95,10 @@ def check_machine() -> Iterator[Finding]:
     """All checks of the machine."""
     yield from installed()
     yield from compile_cache()
-    yield from memory()
+    virtual = psutil.virtual_memory()
+    processors = plural(len(os.sched_getaffinity(0)), "processor")
+    message = f"{processors}, {format_bytes(virtual.available)} of {format_bytes(virtual.total)} of memory are free."
+    yield (ok if virtual.available >= MIN_MEMORY else warning)("memory", message)
 
 
 def installed() -> Iterator[Finding]:
@@ -114,7 +107,9 @@ def installed() -> Iterator[Finding]:
     for wanted in {
         (each.name, str(each.specifier)): each for each in reversed(every)
     }.values():  # several extras name it
-        here, consequence = _version(wanted.name), CONSEQUENCES.get(wanted.name.lower())
+        here, consequence = None, CONSEQUENCES.get(wanted.name.lower())
+        with suppress(PackageNotFoundError):
+            here = version(wanted.name)
         if (
             wanted.marker is not None
             and not wanted.marker.evaluate({"extra": ""})
@@ -134,13 +129,6 @@ def installed() -> Iterator[Finding]:
         yield warning("packages", f"Python {python} cannot unpack archives safely: 3.11.4 or later can.")
 
 
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
-
-
 def compile_cache() -> Iterator[Finding]:
     """Whether compiled code can be cached: if not, every process compiles for a minute."""
     try:
@@ -155,14 +143,6 @@ def compile_cache() -> Iterator[Finding]:
     free = free_bytes(Path(folder))
     state = ok if free > 256 << 20 else warning
     yield state("compile cache", f"{folder} is writable ({format_bytes(free)} free).")
-
-
-def memory() -> Iterator[Finding]:
-    """Processors and memory that this process may use."""
-    virtual = psutil.virtual_memory()
-    processors = plural(len(os.sched_getaffinity(0)), "processor")
-    message = f"{processors}, {format_bytes(virtual.available)} of {format_bytes(virtual.total)} of memory are free."
-    yield (ok if virtual.available >= MIN_MEMORY else warning)("memory", message)
 
 
 def prefect() -> Iterator[Finding]:
@@ -200,7 +180,7 @@ LARGE_BYTES = 1 << 30  # of a compressed file, which is not cut before it is rea
 
 def check_inputs(run: RunFile) -> Iterator[Finding]:
     """Whether the raw text of a run can be read, and how many of its files are new if some are already ingested."""
-    options, store = text_options(run), Store.find(run.store)
+    options, store = run.ingest.text if is_nightly(run) else run.text, Store.find(run.store)
     sources = find_sources(list(run.ingest.inputs), options, may_be_empty=is_nightly(run))
     new, _ = find_new(list(run.ingest.inputs), run.store, options, store)
     for source in sources:
@@ -220,11 +200,6 @@ def check_inputs(run: RunFile) -> Iterator[Finding]:
             )
 
 
-def text_options(run: RunFile) -> TextOptions:
-    """The options that the text of a run, or of nightly increments, is ingested with."""
-    return run.ingest.text if is_nightly(run) else run.text
-
-
 def is_nightly(run: RunFile) -> bool:
     """Whether the folder has nightly increments: then files may be deleted once they are ingested."""
     return bool(read_history(run.out, "history"))
@@ -232,7 +207,9 @@ def is_nightly(run: RunFile) -> bool:
 
 def check_folder(subject: str, folder: Location) -> Iterator[Finding]:
     """Whether a folder is writable, locked, and how much space is free."""
-    existing = nearest_existing(folder)
+    existing = folder  # or its nearest parent that exists; a remote URI itself, since it has no folders
+    while isinstance(existing, Path) and not existing.exists() and existing != existing.parent:
+        existing = existing.parent
     probe = existing / f".doctor-{os.getpid()}"
     commit_bytes(probe, b"doctor")
     if probe.read_bytes() != b"doctor":
@@ -247,13 +224,6 @@ def check_folder(subject: str, folder: Location) -> Iterator[Finding]:
         yield (ok if lock.expired else warning)(subject, f"{lock.message}.")
 
 
-def nearest_existing(folder: Location) -> Location:
-    """The folder, or its nearest existing parent; a remote URI itself, since it has no folders."""
-    if not isinstance(folder, Path) or folder.exists() or folder == folder.parent:
-        return folder
-    return nearest_existing(folder.parent)
-
-
 # ----------------------------------------------------------------------------------------------------------------------
 # The Dask cluster: whether it responds, runs the same versions, and sees the same files.
 
@@ -261,15 +231,8 @@ def nearest_existing(folder: Location) -> Location:
 PACKAGES = ("sparseoco", "dask", "distributed", "numba", "numpy", "pyarrow")
 
 
-def cluster_shape(options: ClusterOptions) -> WorkerShape:
-    """The shape of a running cluster, or of the one that is started here. Raises what `connect` does."""
-    if options.scheduler is None:
-        return _local_shape(options)
-    with connect(options, Path()) as client:
-        return worker_shape(client)
-
-
 def _local_shape(options: ClusterOptions) -> WorkerShape:
+    """The shape of the cluster that is started here."""
     processors = len(os.sched_getaffinity(0))
     threads = options.threads or (processors if options.workers is None else 1)
     share = 1.0 if options.workers is None else min(1.0, threads / processors)
@@ -365,6 +328,7 @@ def examine(run_file: Location | None, cluster_file: Location | None = None) -> 
 
 
 def _all(run_file: Location | None, cluster_file: Location | None) -> Iterator[Finding]:
+    """All checks of this machine and of a run, the fastest first."""
     yield from run_check("this machine", check_machine)
     yield from run_check("Prefect", prefect)
     if run_file is None:
@@ -374,11 +338,6 @@ def _all(run_file: Location | None, cluster_file: Location | None) -> Iterator[F
     except SparseocoError as raised:
         yield error("run file", str(raised), raised.code)
         return
-    yield from check_run(run)
-
-
-def check_run(run: RunFile) -> Iterator[Finding]:
-    """All checks of a run, the fastest first."""
     yield from run_check("inputs", lambda: check_inputs(run))
     yield from run_check("out", lambda: check_folder("out", run.out))
     if run.ingest.store is not None:
@@ -410,7 +369,7 @@ SLICE = 1 << 18  # bytes of the parts of a sample
 
 def _check_text(run: RunFile, folder: Path, found: list[Store]) -> Iterator[Finding]:
     """Read new text; `found` gets the store of the run or, of small inputs, one in the folder."""
-    options, store = text_options(run), Store.find(run.store)
+    options, store = run.ingest.text if is_nightly(run) else run.text, Store.find(run.store)
     sources = find_sources(list(run.ingest.inputs), options, may_be_empty=store is not None)
     if store is not None:
         found.append(store)
@@ -494,11 +453,15 @@ def _check_search(run: RunFile, store: Store, *, with_memory: bool) -> Iterator[
     yield ok("search", f"It fits {documents}, {features}, {integer(store.manifest.nonzeros)} nonzeros.")
     if not with_memory:
         return
-    shape = cluster_shape(run.cluster)
-    needed = process_memory(options, store, packing.capacity_per_task(*shape, options, store), shape.threads)
-    has = shape.memory * shape.threads
     if run.cluster.scheduler is None:
-        has = min(has, psutil.virtual_memory().available * shape.threads // shape.tasks)
+        shape = _local_shape(run.cluster)
+        free = psutil.virtual_memory().available * shape.threads // shape.tasks
+        has = min(shape.memory * shape.threads, free)
+    else:
+        with connect(run.cluster, Path()) as client:
+            shape = worker_shape(client)
+        has = shape.memory * shape.threads
+    needed = process_memory(options, store, packing.capacity_per_task(*shape, options, store), shape.threads)
     message = (
         f"A process with {plural(shape.threads, 'task')} takes about {format_bytes(needed)} in the search: 400 MB, the "
         f"corpus if memory-mapped, and for each task its block, 64 MB and {packing.FEATURE_BYTES} bytes per feature; "
@@ -514,7 +477,8 @@ def process_memory(options: SearchOptions, store: Store, capacity: packing.Capac
     """Bytes of a process that searches with so many threads."""
     milestones = tuple(StreamPosition(epoch, store.n_rows) for epoch in range(1, options.epochs + 1))
     configurations = options.configurations()
-    work = [(each, setting, milestones, None) for setting in search_settings(options, store) for each in configurations]
+    settings = search_settings(options, store)
+    work: list[packing.Work] = [(each, own, milestones, None) for own in settings for each in configurations]
     jobs = packing.pack(work, options, store, capacity, resumable=False)
     largest = max(
         packing.state_bytes(job.block, store) + packing.evaluation_bytes(job.block, options.folds, store)

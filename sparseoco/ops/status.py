@@ -1,14 +1,12 @@
 """sparseoco status and sparseoco clean: what a folder holds, who uses it, and what no later run needs of it."""
 
 import json
-import os
 import platform
 import re
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,21 +15,13 @@ from pydantic import BaseModel
 from sparseoco.core.errors import DamagedError, InputError, StorageError
 from sparseoco.core.formatting import duration, metric_name, metric_with_error, parameters, percent, plural
 from sparseoco.learners import without_defaults
-from sparseoco.pipeline.nightly.records import (
-    deployed_line,
-    left_out,
-    measured_error,
-    read_deployed,
-    read_history,
-    remove_model,
-    unneeded_models,
-)
+from sparseoco.pipeline.nightly import records
 from sparseoco.report.results import RunRecord, read_evaluation, read_run_record
 from sparseoco.scoring.parts import MANIFEST, PARTS, read_scores
 from sparseoco.search.selection import candidates
-from sparseoco.search.worker import read_state
+from sparseoco.search.worker import State
 from sparseoco.storage import commit
-from sparseoco.storage.commit import EXPIRY_SECONDS, HEARTBEAT_SECONDS, exclusive_lock
+from sparseoco.storage.commit import exclusive_lock
 from sparseoco.storage.locations import Location, files_below, local_work_folder, resolve_against
 from sparseoco.storage.tables import Row, read_parquet_file
 from sparseoco.storage.temporary import TEMPORARY_SECONDS, boot
@@ -62,20 +52,20 @@ class Increments(NamedTuple):
 
 def read_increments(folder: Location) -> Increments | None:
     """The increments of a run; None if there are none. Raises `StorageError` for a file that cannot be read."""
-    history = read_history(folder, "history")
+    history = records.read_history(folder, "history")
     if not history:
         return None
-    last, deployed = history[-1], read_deployed(folder, history)
+    last, deployed = history[-1], records.read_deployed(folder, history)
     rollback = None if deployed is None else deployed.rollback
     summary = f"{plural(len(history), 'increment')}; the last has {plural(last['documents'], 'document')}"
     if last["error"] is not None:
         summary += f", error of the candidate {percent(last['error'])}"
     if last["deployed_error"] is not None:
         summary += f", of the model of increment {last['deployed']} {percent(last['deployed_error'])}"
-    summary += f": {'promoted' if last['promoted'] else 'not promoted'}; {deployed_line(deployed)}"
-    summary += f", {measured}" if (measured := measured_error(deployed)) else ""
+    summary += f": {'promoted' if last['promoted'] else 'not promoted'}; {records.deployed_line(deployed)}"
+    summary += f", {measured}" if (measured := records.measured_error(deployed)) else ""
     rolled_back = None if rollback is None else rollback["time"].isoformat()
-    skipped = left_out(read_history(folder, "history-quarantine"))
+    skipped = records.left_out(records.read_history(folder, "history-quarantine"))
     summary += f"; {plural(len(skipped), 'unreadable file')} left out" if skipped else ""
     return Increments(len(history), last, None if deployed is None else deployed.row, rolled_back, summary, skipped)
 
@@ -145,14 +135,13 @@ def _locked(lock: Path) -> FolderLock | None:
     status = lock.stat()
     # Locks of other machines are not visible, and a released lock leaves its file behind.
     local = match[1] == platform.node()
-    found = FolderLock(str(lock.parent), match[0], max(0.0, time.time() - status.st_mtime), held=local)
-    return found if not local or _is_locked(status) else None
-
-
-def _is_locked(status: os.stat_result) -> bool:
-    """Whether any process has a lock on that file, by the kernel's list: taking the lock would block others."""
-    locks = (line.split() for line in Path("/proc/locks").read_text().splitlines() if "->" not in line)
-    return any(kind == "FLOCK" and file.split(":")[2] == str(status.st_ino) for _, kind, *_, file, _, _ in locks)
+    if local:
+        # Whether any process has a lock on that file, by the kernel's list: taking the lock would block others.
+        locks = (line.split() for line in Path("/proc/locks").read_text().splitlines() if "->" not in line)
+        inodes = {file.split(":")[2] for _, kind, *_, file, _, _ in locks if kind == "FLOCK"}
+        if str(status.st_ino) not in inodes:
+            return None
+    return FolderLock(str(lock.parent), match[0], max(0.0, time.time() - status.st_mtime), held=local)
 
 
 def _leased(lock: Location) -> FolderLock | None:
@@ -160,8 +149,8 @@ def _leased(lock: Location) -> FolderLock | None:
     content, since = json.loads(lock.read_bytes()), age([lock])
     if not isinstance(content, dict) or since is None:
         return None
-    expired = since >= EXPIRY_SECONDS
-    seconds = since + HEARTBEAT_SECONDS * int(content.get("heartbeats") or 0)
+    expired = since >= commit.EXPIRY_SECONDS
+    seconds = since + commit.HEARTBEAT_SECONDS * int(content.get("heartbeats") or 0)
     return FolderLock(str(lock.parent), str(content.get("owner")), seconds, held=not expired, expired=expired)
 
 
@@ -191,10 +180,8 @@ def read_search(folder: Location, run: RunRecord, options: SearchOptions) -> Row
     """
     configurations, n_rows = options.configurations(), run.corpus.rows
     goal = StreamPosition(options.epochs, n_rows)
-    reached = dict.fromkeys(
-        product(range(options.folds) if options.folds > 1 else [NO_FOLD], (each.identity for each in configurations)),
-        START,
-    )
+    folds = range(options.folds) if options.folds > 1 else [NO_FOLD]
+    reached = {(fold, each.identity): START for fold in folds for each in configurations}
     of = {each.identity: each.columns for each in configurations}
     rows: dict[tuple[Key, int], Row] = {}
     begun: set[Key] = set()
@@ -251,7 +238,7 @@ def _results(folder: Location, wanted: Row) -> Iterator[tuple[Key, StreamPositio
             yield (cell["setting"]["fold"], name), StreamPosition(*cell["position"]), result["tables"]["metrics"][0]
     for path in sorted((folder / "checkpoints").glob("*.json")):
         with suppress(StorageError):  # it may be replaced by a later one meanwhile
-            block, position = (state := read_state(path))["block"], state["position"]
+            block, position = (state := commit.read_validated(path, State))["block"], state["position"]
             if is_of_search(block.setting.model_dump(mode="json"), wanted):
                 for key in block.keys:
                     yield key, position, None
@@ -350,7 +337,9 @@ def read_status(folder: Location) -> Status:
     ingested = _ingest(store)
     version = ingested.figures.get("version", 0)
     search = _search(folder, described)
-    steps = [ingested, search, _train(folder, model, increments, version), _evaluate(folder), _report(folder)]
+    steps = [ingested, search, _train(folder, model, increments, version), _evaluate(folder)]
+    page = folder / "report" / "report.html"
+    steps.append(Step("report", DONE, str(page)) if page.exists() else Step("report"))
     locks = [lock for path in dict.fromkeys((store, folder, model)) if (lock := folder_lock(path)) is not None]
     if not locks and all(step.state == NOT_STARTED for step in steps) and increments is None:
         raise InputError(
@@ -468,11 +457,6 @@ def _evaluate(folder: Location) -> Step:
     return Step("evaluate", DONE, summary, {name: value, "rows": evaluation.rows})
 
 
-def _report(folder: Location) -> Step:
-    page = folder / "report" / "report.html"
-    return Step("report", DONE, str(page)) if page.exists() else Step("report")
-
-
 def _written(folder: Location, store: Location, version: int, model: Location) -> list[Location]:
     """The files that change as the run progresses."""
     names = (
@@ -561,7 +545,7 @@ def clean(folder: Location, *, keep_models: int | None = None, dry_run: bool = F
     manifest = latest_manifest(store)
     if manifest is None and not any((folder / name).exists() for name in KNOWN):
         raise InputError(f"{folder} is not a folder of a run or of shards.", code="not-a-run")
-    if keep_models is not None and not read_history(folder, "history"):
+    if keep_models is not None and not records.read_history(folder, "history"):
         raise InputError(
             f"{folder} has no nightly runs, whose models --keep-models is of.", code="unsupported-combination"
         )
@@ -581,16 +565,19 @@ def clean(folder: Location, *, keep_models: int | None = None, dry_run: bool = F
 
 def _unneeded(folder: Location, store: Location, keep_models: int | None) -> Iterator[_Unneeded]:
     """Everything that may go; it is found before anything is removed."""
-    manifest, history = latest_manifest(store), read_history(folder, "history")
-    for model in unneeded_models(folder, history, keep_models):
+    manifest, history = latest_manifest(store), records.read_history(folder, "history")
+    for model in records.unneeded_models(folder, history, keep_models):
         yield _Unneeded("models", model, files_below(model))
     if (folder / "run.json").exists():
         yield from _of_other_settings(folder)
     if manifest is not None:
-        staging = [path for own in dict.fromkeys((store, local_work_folder(store))) for path in _staging(own)]
-        earlier = [path for path in staging if _is_outdated(path)]
-        for path in earlier:
-            yield _Unneeded("staging files of an earlier boot", path, files_below(path))
+        folders = [place / STAGING for place in dict.fromkeys((store, local_work_folder(store)))]
+        staging = [path for place in folders if place.exists() for path in sorted(place.iterdir())]
+        # Those that were made before this machine was started, and not by another one that is working.
+        here = [path for path in staging if isinstance(path, Path) and path.name not in (boot(), "shared")]
+        earlier = [path for path in here if path.stat().st_mtime < time.time() - TEMPORARY_SECONDS]
+        for own in earlier:
+            yield _Unneeded("staging files of an earlier boot", own, files_below(own))
         if len(earlier) == len(staging):  # otherwise a killed ingest may use them when it resumes
             listed = _listed(store, manifest)
             for path, size in files_below(store, recursive=False):
@@ -615,19 +602,6 @@ def _of_other_settings(folder: Location) -> Iterator[_Unneeded]:
                     yield _Unneeded("cells and checkpoints of other settings", path, [(path, size), *learner])
 
 
-def _staging(folder: Location) -> list[Location]:
-    """The staging folders of ingests into a store."""
-    staging = folder / STAGING
-    return sorted(staging.iterdir()) if staging.exists() else []
-
-
-def _is_outdated(staging: Location) -> bool:
-    """Whether staging files were made before this machine was started, and not by another one that is working."""
-    if not isinstance(staging, Path) or staging.name in (boot(), "shared"):
-        return False
-    return staging.stat().st_mtime < time.time() - TEMPORARY_SECONDS
-
-
 def _listed(store: Location, last: Manifest) -> set[str]:
     """The names of the files that the manifests of a store list: later versions have all shards of earlier ones."""
     names = set(ShardTable.of_version(store, last).table["file"].to_pylist())
@@ -641,7 +615,7 @@ def _listed(store: Location, last: Manifest) -> set[str]:
 def _remove(entry: _Unneeded) -> None:
     match entry.kind:
         case "models":
-            remove_model(entry.path)
+            records.remove_model(entry.path)
         case "staging files of an earlier boot":
             commit.remove_folder(entry.path)
         case _:

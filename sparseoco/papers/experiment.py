@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -62,7 +61,7 @@ class Run(NamedTuple):
     def cells_by(self, step: str, cells: Mapping[Any, Sequence[Cell]]) -> dict[Any, list[Any]]:
         """The results of `cells` of each of several things."""
         results = iter(self.cells(step, [cell for own in cells.values() for cell in own]))
-        return {key: list(islice(results, len(own))) for key, own in cells.items()}
+        return {key: [next(results) for _ in own] for key, own in cells.items()}
 
     def documents(self, sources: Sequence[DocumentSource], files: Files) -> Iterator[tuple[DocumentSource, Documents]]:
         """Each set of documents; their stores are in OUT/stores."""
@@ -84,10 +83,8 @@ def _result(path: Path, cell: Cell) -> Any:
 # What the pages of all experiments share: their claims, one self-contained HTML file.
 
 
-def render(
-    template: str, inputs: Mapping[str, Any], records: Records, timing_claims: Sequence[Finding] = (), **context: Any
-) -> str:
-    """The HTML of a page; `context` is what its template needs besides what all pages have.
+def render(template: str, records: Records, timing_claims: Sequence[Finding] = (), **context: Any) -> str:
+    """The HTML of a page; `context` is what its template needs besides what all pages have: `inputs`, and its own.
 
     Claims on run times are judged among themselves, so that the verdicts in claims.parquet do not depend on them.
     """
@@ -100,7 +97,6 @@ def render(
         return [format_comparison(row) for row in select(comparisons, claim=claim, where=where)]
 
     shared = {
-        "inputs": inputs,
         "records": records,
         "claims": ordered,
         "counts": {word: counts[word] for word in FIRST},
@@ -123,9 +119,7 @@ Looks = Mapping[Any, Mapping[str, Any]]
 """The style of each line of a figure."""
 
 
-def lines_by(
-    rows: Sequence[Row], by: str, x: str, y: str, looks: Looks, *, label: str, scale: float = 1.0, **style: Any
-) -> list[Series]:
+def lines_by(rows: Sequence[Row], by: str, x: str, y: str, looks: Looks, label: str, scale: float = 1) -> list[Series]:
     """A line through two columns, y scaled, for each value of another, in the order of `looks`, which has the style of
     each; `label` is a format of a row's columns and of `value`, which is that y."""
     series = []
@@ -135,7 +129,7 @@ def lines_by(
             for row in select(rows, **{by: name})
         ]
         if points:
-            series.append(line(name, points, **style, **look))
+            series.append(line(name, points, **look))
     return series
 
 

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 Row = dict[str, Any]
 Records = dict[str, list[Row]]
@@ -88,15 +87,3 @@ def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
     """Mean and its standard error, of two values or more."""
     average = sum(values) / len(values)
     return average, math.sqrt(sum((value - average) ** 2 for value in values) / (len(values) - 1) / len(values))
-
-
-def mean_and_deviation(values: Sequence[float]) -> tuple[float, float]:
-    """Mean and standard deviation of two values or more."""
-    average = sum(values) / len(values)
-    return average, (sum((value - average) ** 2 for value in values) / (len(values) - 1)) ** 0.5
-
-
-def spread(values: NDArray[np.float64]) -> tuple[list[float], list[float], list[float]]:
-    """Mean, first and ninth decile of every row."""
-    low, high = np.quantile(values, (0.1, 0.9), axis=1)
-    return values.mean(axis=1).tolist(), low.tolist(), high.tolist()

@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from itertools import product
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -46,11 +45,6 @@ class DocumentSource(NamedTuple):
     """How it differs from the papers' set."""
 
     @property
-    def corpus(self) -> str:
-        """What its documents are of: sets of one corpus may share documents."""
-        return "20 Newsgroups" if self.groups else self.paper
-
-    @property
     def all_words(self) -> bool:
         """Whether it is of all words of a domain's reviews, where the domain's own set has the corpus's counts."""
         return self.name == f"{self.paper}-text"
@@ -67,14 +61,16 @@ PRINTED_2011: Final = PRINTED | {name: tuple(sizes) for name, sizes in _FILE["pr
 """The same as in 2011."""
 
 
-def _reviews(domain: str, row: dict[str, Any]) -> DocumentSource:
-    """A source of a domain's reviews, from a row of the file."""
-    name, title, *files = (text.format(domain=domain) for text in (row["name"], row["title"], *row["files"]))
-    return DocumentSource(**row | {"name": name, "title": title, "paper": domain, "files": tuple(files)})
-
-
 SOURCES: Final = (
-    *(_reviews(domain, row) for domain in DOMAINS for row in _FILE["reviews"]),
+    *(
+        DocumentSource(
+            **row
+            | {name: row[name].format(domain=domain) for name in ("name", "title")}
+            | {"paper": domain, "files": tuple(file.format(domain=domain) for file in row["files"])}
+        )
+        for domain in DOMAINS
+        for row in _FILE["reviews"]
+    ),
     *(DocumentSource(**row | {"paper": row["name"], "files": tuple(row["files"])}) for row in _FILE["sets"]),
 )
 
@@ -117,9 +113,8 @@ def missing_sources(known: Sequence[DocumentSource], found: Iterable[DocumentSou
 
 def find_file(data: Path, pattern: str) -> Path | None:
     """The first file of the name, in the folder or one of its subfolders."""
-    places = product(("", "*/"), ("", ".gz"))
-    found = (path for folder, suffix in places for path in sorted(data.glob(f"{folder}{pattern}{suffix}")))
-    return next(found, None)
+    names = [f"{folder}{pattern}{suffix}" for folder in ("", "*/") for suffix in ("", ".gz")]
+    return next((path for name in names for path in sorted(data.glob(name))), None)
 
 
 def no_input_files(data: Path, names: Iterable[str]) -> InputError:

@@ -15,7 +15,7 @@ from sparseoco.report.results import as_configuration, read_choice, read_run_rec
 from sparseoco.report.scores import write_scores_page
 from sparseoco.scoring.options import ScoreOptions
 from sparseoco.scoring.parts import SCORES_FOLDER, ScoreManifest, model_entries
-from sparseoco.scoring.score import score as score_corpus
+from sparseoco.scoring.score import ScoreRun
 from sparseoco.search import run as search_run
 from sparseoco.storage.commit import FolderKind, exclusive_lock
 from sparseoco.storage.locations import Location, local_work_folder
@@ -163,7 +163,8 @@ def score(
     check_apart(out, inputs, TextOptions.of(dict(reading or {})))
     models = model_entries(model, options.also)
     with folder_cluster(cluster, out, SCORES_FOLDER) as client:
-        manifest = score_corpus(models, inputs, out, options, reading or {}, client=client, progress=progress)
+        run = ScoreRun(models, inputs, out, options, reading or {})
+        manifest = run.score(client=client, progress=progress)
         write_scores_page(out)
         return manifest
 

@@ -189,7 +189,9 @@ def linear_axis(
     end = high if high is not None else most + 0.05 * span
     if end <= start:
         end = start + (abs(start) or 1.0)
-    step = _nice_step((end - start) / 8)
+    least_step = (end - start) / 8
+    power = 10.0 ** math.floor(math.log10(least_step))
+    step = next(nice * power for nice in (1.0, 2.0, 5.0, 10.0) if nice * power >= least_step * (1 - 1e-9))
     first, last = math.ceil(start / step - 1e-9), math.floor(end / step + 1e-9)
     decimals = max(0, -math.floor(math.log10(step) + 1e-9))
     ticks = tuple((k * step, tick_text(k * step, decimals)) for k in range(first, last + 1))
@@ -220,9 +222,7 @@ def log_axis(label: str, values: Iterable[float], *, counts: bool = False) -> Ax
     return Axis(label, 10.0**start, 10.0**end, tuple(([(ZERO, "0")] if zero else []) + inside), log=True)
 
 
-def line_chart(
-    series: Sequence[Series], x: str, y: str, *, log: str = "", zero: str = "", levels: Sequence[Level] = ()
-) -> Chart:
+def line_chart(series: Sequence[Series], x: str, y: str, *, log: str = "", zero: str = "") -> Chart:
     """Series on axes around their values.
 
     Parameters
@@ -236,12 +236,7 @@ def line_chart(
             return log_axis(f"{label} (log scale)", values)
         return linear_axis(label, values, zero=name in zero)
 
-    return Chart(axis("x", x, values_x(series)), axis("y", y, values_y(series, bands=True)), series, levels)
-
-
-def category_axis(label: str, names: Sequence[str]) -> Axis:
-    """An axis whose values 0, 1, 2 … have names."""
-    return Axis(label, -0.5, max(len(names) - 0.5, 0.5), tuple((float(k), name) for k, name in enumerate(names)))
+    return Chart(axis("x", x, values_x(series)), axis("y", y, values_y(series, bands=True)), series)
 
 
 def integer_axis(label: str, values: Sequence[int]) -> Axis:
@@ -280,12 +275,6 @@ def _short(value: float) -> str:
     return f"{value:g}".replace("-", "−")
 
 
-def _nice_step(step: float) -> float:
-    """The next of 1, 2, 5 times a power of ten."""
-    power = 10.0 ** math.floor(math.log10(step))
-    return next(nice * power for nice in (1.0, 2.0, 5.0, 10.0) if nice * power >= step * (1 - 1e-9))
-
-
 # ----------------------------------------------------------------------------------------------------------------------
 # Draw charts as inline SVG: no script is needed to see them, and equal charts give equal bytes.
 #
@@ -318,10 +307,13 @@ def element(name: str, *content: Any, **attributes: Any) -> Markup:
 def draw_chart(chart: Chart, name: str, title: str) -> Markup:
     """A chart as HTML, of the id `figure-NAME`: its legend, then its SVG element."""
     left = 34 + max(12.0, *(CHARACTER * len(text) for _, text in chart.y.ticks), 0.0)
-    frame = _Frame(chart, left, 10.0, chart.width - left - 14.0, chart.height - 10.0 - 46.0)
-    keys = _keys(chart.series)
+    frame = _Frame(chart, round(left, 1), 10.0, round(chart.width - left - 14.0, 1), chart.height - 10.0 - 46.0)
+    groups: dict[str, int] = {}  # a number for each series; those of one group share it
+    keys = [groups.setdefault(own.group, k) if own.group else k for k, own in enumerate(chart.series)]
     drawn = [_series(frame, own, key) for own, key in zip(chart.series, keys, strict=True)]
-    x, y, width, height = frame.clip
+    # The axes' rectangle, and a little around it.
+    x, y = short(frame.left - _EDGE), short(frame.top - _EDGE)
+    width, height = short(frame.width + 2 * _EDGE), short(frame.height + 2 * _EDGE)
     clip = element(
         "svg", _levels(frame), *drawn, x=x, y=y, width=width, height=height, viewBox=f"{x} {y} {width} {height}"
     )
@@ -361,20 +353,14 @@ def _named_levels(chart: Chart) -> list[Level]:
     ]
 
 
-class _Frame:
+class _Frame(NamedTuple):
     """Where the axes of a chart are, in pixels."""
 
-    def __init__(self, chart: Chart, left: float, top: float, width: float, height: float) -> None:
-        self.chart = chart
-        self.left, self.top, self.width, self.height = round(left, 1), top, round(width, 1), height
-
-    @property
-    def clip(self) -> tuple[str, str, str, str]:
-        """The axes' rectangle, and a little around it."""
-        return (
-            *(short(self.left - _EDGE), short(self.top - _EDGE)),
-            *(short(self.width + 2 * _EDGE), short(self.height + 2 * _EDGE)),
-        )
+    chart: Chart
+    left: float
+    top: float
+    width: float
+    height: float
 
     def x(self, value: float) -> float:
         return self.left + self.width * _bounded(self.chart.x.position(value))
@@ -462,12 +448,6 @@ def _level_names(frame: _Frame) -> Markup:
             x, y, anchor = frame.x(level.value) - 5, frame.top + 12, "end"
         parts.append(_text(x, max(y, 12.0), level.name, anchor, "note"))
     return Markup("").join(parts)
-
-
-def _keys(series: Sequence[Series]) -> list[int]:
-    """A number for each series; those of one group share it."""
-    groups: dict[str, int] = {}
-    return [groups.setdefault(own.group, k) if own.group else k for k, own in enumerate(series)]
 
 
 def _series(frame: _Frame, own: Series, key: int) -> Markup:

@@ -11,7 +11,7 @@ from sparseoco.core.formatting import amount, duration, integer, metric_name, pe
 from sparseoco.learners import find_algorithm
 from sparseoco.offline.regret.bounds import Slope
 from sparseoco.report import charts
-from sparseoco.report.charts import NEUTRAL, Chart, Level, Points, Series, Style, line
+from sparseoco.report.charts import NEUTRAL, Axis, Chart, Level, Points, Series, Style, line
 from sparseoco.report.results import LeaderboardRow, Results, pareto_front
 from sparseoco.store.manifest import ClassEntry
 
@@ -40,21 +40,20 @@ def curves_figure(results: Results, shown: Sequence[LeaderboardRow], style: Styl
         ]
 
     series = _configuration_lines(shown, style, points)
+    # At the end of each epoch the running number of documents, mean over folds.
+    ends: dict[int, set[tuple[int, int]]] = defaultdict(set)
+    for row in results.metrics.select(["epoch", "fold", "rows", "status"]).to_pylist():
+        if row["status"] == "ok":
+            ends[row["epoch"]].add((row["fold"], row["rows"]))
     levels = [
-        Level(rows, "end of epoch 1" if epoch == 1 else "", vertical=True)
-        for epoch, rows in enumerate(_epoch_ends(results)[:-1], start=1)
+        Level(round(sum(rows for _, rows in of) / len(of)), "end of epoch 1" if epoch == 1 else "", vertical=True)
+        for epoch, (_, of) in enumerate(sorted(ends.items())[:-1], start=1)
     ]
     label = "progressive loss" if results.numbers else "progressive error, %"
-    return charts.line_chart(series, "documents seen", label, log="x", levels=levels)
+    return charts.line_chart(series, "documents seen", label, log="x")._replace(levels=levels)
 
 
-def sparsity_figure(
-    table: Sequence[LeaderboardRow],
-    style: Style,
-    baseline: float | None,
-    held_out: bool,
-    simplest: str = "the largest class",
-) -> Chart:
+def sparsity_figure(results: Results, table: Sequence[LeaderboardRow], style: Style, baseline: float | None) -> Chart:
     """The metric that configurations are ranked by, against features used: a point each, the Pareto front, the chosen.
 
     Of more than `MAX_POINTS` configurations the best are drawn.
@@ -78,11 +77,12 @@ def sparsity_figure(
     ]
     levels = []
     if baseline is not None and metric == "error" and any(_height(s) > 70 * baseline for s in ranked):
-        levels.append(Level(100 * baseline, f"{simplest}: {percent(baseline)}"))
+        levels.append(Level(100 * baseline, f"{results.simplest}: {percent(baseline)}"))
     return Chart(
         charts.log_axis("features with a nonzero weight (log scale)", charts.values_x(series), counts=True),
         charts.linear_axis(
-            ("held-out " if held_out else "online ") + ("error, %" if metric == "error" else metric_name(metric)),
+            ("held-out " if results.held_out else "online ")
+            + ("error, %" if metric == "error" else metric_name(metric)),
             [*charts.values_y(series, bands=True), *(level.value for level in levels)],
         ),
         series,
@@ -114,8 +114,9 @@ def density_figure(results: Results, shown: Sequence[LeaderboardRow], style: Sty
         return found
 
     series = _configuration_lines(shown, style, points, marked=True)
+    ticks = tuple((float(k), integer(start)) for k, start in enumerate(order))
     return Chart(
-        charts.category_axis("document frequency (at least)", [integer(start) for start in order]),
+        Axis("document frequency (at least)", -0.5, max(len(order) - 0.5, 0.5), ticks),
         charts.linear_axis("nonzero weights, %", charts.values_y(series), zero=True),
         series,
     )
@@ -141,10 +142,6 @@ def _spread(row: LeaderboardRow) -> float:
     return (100 if row.metric == "error" else 1) * (row.value_error or 0.0)
 
 
-def _heading(row: LeaderboardRow) -> str:
-    return f"{row.algorithm} {row.label}"
-
-
 def _configuration_lines(
     shown: Sequence[LeaderboardRow], style: Style, points: Callable[[int], Points], *, marked: bool = False
 ) -> list[Series]:
@@ -155,26 +152,19 @@ def _configuration_lines(
     for row, look in zip(drawn, charts.looks(algorithms, style), strict=True):
         name = (row.label if charts.is_alone(algorithms) else row.algorithm) + (" (chosen)" if row.chosen else "")
         drawing = {"dash": look.dash, "marker": look.marker if marked else "", "width": 3 if row.chosen else 2}
-        series.append(line(name, points(row.configuration), look.colour, heading=_heading(row), **drawing))
+        series.append(
+            line(name, points(row.configuration), look.colour, heading=f"{row.algorithm} {row.label}", **drawing)
+        )
     return series
 
 
 def _hover(row: LeaderboardRow) -> str:
     return (
-        f"{_heading(row)}\n"
+        f"{row.algorithm} {row.label}\n"
         + ("" if row.error is None else f"error {percent_with_error(row.error, row.standard_error)}\n")
         + ("" if row.metric == "error" else f"{metric_name(row.metric)} {row.measured}\n")
         + f"{integer(row.size)} features, {integer(row.nonzeros)} weights\nrank {row.rank}, {duration(row.seconds)}"
     )
-
-
-def _epoch_ends(results: Results) -> list[int]:
-    """The running number of documents at the end of each epoch, mean over folds."""
-    ends: dict[int, set[tuple[int, int]]] = defaultdict(set)
-    for row in results.metrics.select(["epoch", "fold", "rows", "status"]).to_pylist():
-        if row["status"] == "ok":
-            ends[row["epoch"]].add((row["fold"], row["rows"]))
-    return [round(sum(rows for _, rows in of) / len(of)) for _, of in sorted(ends.items())]
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -189,11 +179,6 @@ class Panel(NamedTuple):
 
     name: str
     features: list[dict[str, Any]]
-
-
-def used_features(weights: pa.Table) -> int:
-    """The number of distinct features with a nonzero weight."""
-    return int(pc.count_distinct(weights["feature_id"]).as_py())
 
 
 def strongest(weights: pa.Table | None, classes: Sequence[ClassEntry], limit: int) -> list[Panel]:
@@ -281,7 +266,10 @@ def growth_figure(lines: Sequence[Line], style: Style) -> Chart:
     for run, colour, _ in _styled(lines, style):
         group = str(run.end["configuration"])
         points = [mark for mark in run.marks if mark["regret"] > 0]
-        marked = [(mark["T"], mark["regret"], _label(mark)) for mark in points]
+        label = "{0} documents: regret {1}"
+        marked = [
+            (mark["T"], mark["regret"], label.format(integer(mark["T"]), amount(mark["regret"]))) for mark in points
+        ]
         marker, shared = style[run.algorithm][1], {"heading": run.heading, "group": group}
         # The true minimum may be lower by the gap; a sampled penalty may be off either way.
         low = [mark["regret"] - mark["penalty_error"] for mark in points]
@@ -325,7 +313,3 @@ def _styled(lines: Sequence[Line], style: Style) -> list[tuple[Line, str, str]]:
     drawn = [run for run in lines if run.marks]
     colours = [style[run.algorithm][0] for run in drawn]
     return list(zip(drawn, colours, charts.dashes(len(drawn)), strict=True))
-
-
-def _label(mark: dict[str, Any]) -> str:
-    return f"{integer(mark['T'])} documents: regret {amount(mark['regret'])}"

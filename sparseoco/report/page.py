@@ -4,21 +4,11 @@ import json
 import math
 import re
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from sparseoco.core.formatting import (
-    NONE,
-    capitalised,
-    duration,
-    integer,
-    metric_name,
-    metric_with_error,
-    percent,
-    percent_with_error,
-    plural,
-)
+from sparseoco.core.formatting import capitalised, duration, integer, metric_name, metric_with_error, percent, plural
 from sparseoco.report import figures, predictions
 from sparseoco.report.charts import Chart, draw_plots, render_page, styles
 from sparseoco.report.predictions import PredictionSet
@@ -27,7 +17,6 @@ from sparseoco.report.results import (
     Results,
     best_of_each,
     check_results,
-    chosen_row,
     leaderboard_rows,
     pareto_front,
     read_results,
@@ -37,6 +26,7 @@ from sparseoco.report.results import (
 from sparseoco.search.selection import mean_error
 from sparseoco.storage.commit import commit_bytes, exclusive_lock
 from sparseoco.storage.locations import Location, location
+from sparseoco.storage.tables import Row
 from sparseoco.training import metrics
 from sparseoco.training.options import METRICS
 
@@ -98,7 +88,7 @@ def test_metric(results: Results, name: str) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
-def metric_rows(results: Results, sets: Sequence[PredictionSet] = ()) -> list[dict[str, Any]]:
+def metric_rows(results: Results, sets: Sequence[PredictionSet]) -> list[Row]:
     """Every metric that was measured on the chosen model, the one it was selected by first; at its threshold.
 
     As text: on held-out folds, on the test set, and of a model without features.
@@ -113,7 +103,7 @@ def metric_rows(results: Results, sets: Sequence[PredictionSet] = ()) -> list[di
         rows.append(
             {
                 "label": metric_name(name),
-                "held_out": NONE if held_out is None else metric_with_error(name, *held_out),
+                "held_out": metric_with_error(name, *(held_out or (None, None))),
                 "test": metric_with_error(name, test, None),
                 "baseline": metric_with_error(name, _baseline(results, name, sizes, positive), None),
                 "selected": name == selected,
@@ -131,11 +121,9 @@ def _baseline(results: Results, name: str, sizes: Sequence[int], positive: int) 
     return {"roc_auc": 0.5, "f1_macro": 0.0, "f1_micro": 0.0, "f1_weighted": 0.0}.get(name)
 
 
-def class_table(
-    results: Results, sets: Sequence[PredictionSet]
-) -> tuple[list[str], list[tuple[str, list[dict[str, Any]]]]]:
+def class_table(results: Results, sets: Sequence[PredictionSet]) -> tuple[list[str], list[tuple[str, list[Row]]]]:
     """The names of the sets, the test set first; each class with its documents, precision, recall and F1 on them."""
-    columns: dict[str, list[dict[str, Any]]] = {}
+    columns: dict[str, list[Row]] = {}
     if results.evaluation is not None:
         columns["test"] = [{"rows": 0} | of.model_dump() for of in results.evaluation.classes]
     for found in sets:
@@ -175,7 +163,7 @@ _RULES: Final = {
 
 def overview(results: Results, table: list[LeaderboardRow], sets: Sequence[PredictionSet] = ()) -> Overview:
     """Text and tiles for a run, also for one in which no configuration could be chosen; `sets` are its predictions."""
-    corpus, chosen = results.run.corpus, chosen_row(table)
+    corpus, chosen = results.run.corpus, next((row for row in table if row.chosen), None)
     tried = f"{plural(len(table), 'configuration')} of {plural(len({row.algorithm for row in table}), 'algorithm')}"
     effort = [
         Tile(integer(len(table)), "configurations tried"),
@@ -188,12 +176,8 @@ def overview(results: Results, table: list[LeaderboardRow], sets: Sequence[Predi
         return Overview(headline, detail, effort)
 
     majority = baseline_error(results)
-    tiles, errors = _error_tiles(results, chosen, sets)
-    tiles += _metric_tiles(results, chosen)
-    if results.metric != "error":
-        kind = "held-out " if results.numbers or results.held_out else ""
-        errors.append(f"{kind}{metric_name(results.metric)} {chosen.measured}")
-    lead = [f"{chosen.algorithm}, trained on {_size(results)}: {', '.join(errors)}."]
+    tiles, measured = _tiles(results, chosen, sets)
+    lead = [f"{chosen.algorithm}, trained on {_size(results)}: {', '.join(measured)}."]
     sentences = [f"Parameters: {chosen.label}."]
     if majority is not None:
         tested = results.evaluation.majority_error if results.evaluation else None
@@ -201,7 +185,7 @@ def overview(results: Results, table: list[LeaderboardRow], sets: Sequence[Predi
         lead.append(f"Always predicting {results.simplest} has an error of {percent(majority)}{own}.")
         tiles.append(Tile(percent(majority), f"error of always predicting {results.simplest}"))
     if results.weights is not None:
-        used = figures.used_features(results.weights)
+        used = len(results.weights["feature_id"].unique())
         share = percent(used / corpus.features if corpus.features else None)
         lead.append(f"The model uses {integer(used)} of {plural(corpus.features, 'feature')} ({share}).")
         weights = f": {plural(len(results.weights), 'weight')} in all" if len(results.weights) > used else ""
@@ -236,36 +220,39 @@ def _warnings(results: Results) -> list[str]:
     return [f"{capitalised(sentence)}." for sentence in sentences]
 
 
-def _error_tiles(
-    results: Results, chosen: LeaderboardRow, sets: Sequence[PredictionSet]
-) -> tuple[list[Tile], list[str]]:
-    """The test error and the error that was selected by, as tiles and for the headline; of numbers the test RMSE."""
-    evaluation = results.evaluation
+def _tiles(results: Results, chosen: LeaderboardRow, sets: Sequence[PredictionSet]) -> tuple[list[Tile], list[str]]:
+    """What was measured, as tiles and for the headline.
+
+    The test error and the error that was selected by, of numbers the test RMSE; and the metric that configurations are
+    ranked by, unless it is the error.
+    """
+    evaluation, name = results.evaluation, results.metric
+    tiles: list[Tile] = []
+    sentences: list[str] = []
     if results.numbers:
         rmse = test_metric(results, "rmse")
-        return [], [] if rmse is None else [f"test RMSE {metric_with_error('rmse', rmse, None)}"]
-    own = at_threshold(sets).get("error", (chosen.error, chosen.standard_error))
-    kind, error = "progressive validation error", percent_with_error(*own)
-    if results.held_out:
-        kind = "held-out error"
-    elif trains_on_all_documents(chosen.algorithm):
-        kind = "training error"
-    tiles, errors = [Tile(error, kind)], [f"{kind} {error}"]
-    if evaluation is not None:
-        tested = percent(evaluation.error)
-        tiles.insert(0, Tile(tested, f"test error, {plural(evaluation.rows, 'document')}"))
-        errors.insert(0, f"test error {tested}")
-    return tiles, errors
-
-
-def _metric_tiles(results: Results, chosen: LeaderboardRow) -> list[Tile]:
-    """The metric that configurations are ranked by, unless it is the error: on the test set, and as it was selected."""
-    name = results.metric
-    if name == "error":
-        return []
-    tested = test_metric(results, name)
-    tiles = [] if tested is None else [Tile(metric_with_error(name, tested, None), f"test {metric_name(name)}")]
-    return [*tiles, Tile(chosen.measured, f"{metric_name(name)}, selected by")]
+        sentences += [] if rmse is None else [f"test RMSE {metric_with_error('rmse', rmse, None)}"]
+    else:
+        own = at_threshold(sets).get("error", (chosen.error, chosen.standard_error))
+        kind, error = "progressive validation error", metric_with_error("error", *own)
+        if results.held_out:
+            kind = "held-out error"
+        elif trains_on_all_documents(chosen.algorithm):
+            kind = "training error"
+        if evaluation is not None:
+            tested = percent(evaluation.error)
+            tiles.append(Tile(tested, f"test error, {plural(evaluation.rows, 'document')}"))
+            sentences.append(f"test error {tested}")
+        tiles.append(Tile(error, kind))
+        sentences.append(f"{kind} {error}")
+    if name != "error":
+        value = test_metric(results, name)
+        if value is not None:
+            tiles.append(Tile(metric_with_error(name, value, None), f"test {metric_name(name)}"))
+        tiles.append(Tile(chosen.measured, f"{metric_name(name)}, selected by"))
+        kind = "held-out " if results.numbers or results.held_out else ""
+        sentences.append(f"{kind}{metric_name(name)} {chosen.measured}")
+    return tiles, sentences
 
 
 def _size(results: Results) -> str:
@@ -339,7 +326,7 @@ def render(results: Results, table: list[LeaderboardRow], run: Location) -> str:
     """The page as text; predictions are read from `run`."""
     sets = predictions.prediction_sets(run, results)
     measured_sets, class_scores = class_table(results, sets)
-    best, chosen = best_of_each(table), chosen_row(table)
+    best, chosen = best_of_each(table), next((row for row in table if row.chosen), None)
     shown = [*best, *([chosen] if chosen and chosen not in best else [])]
     online = [row for row in shown if not trains_on_all_documents(row.algorithm)]
     # Of one algorithm, the front says more than its best configuration alone.
@@ -351,7 +338,7 @@ def render(results: Results, table: list[LeaderboardRow], run: Location) -> str:
     measured = figures.regret_lines(results, table)
     lines, epochs = [line for line in measured if not line.epochs], [line for line in measured if line.epochs]
     curves = figures.curves_figure(results, [*online, *(front if online else [])], style)
-    sparsity = figures.sparsity_figure(table, style, baseline, results.held_out, results.simplest)
+    sparsity = figures.sparsity_figure(results, table, style, baseline)
     density = figures.density_figure(results, [*shown, *front], style)
     streams, passes = any(line.marks for line in lines), any(line.marks for line in epochs)
     charts: dict[str, tuple[str, Chart] | None] = {

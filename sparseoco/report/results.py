@@ -18,7 +18,7 @@ from sparseoco.offline.regret.bounds import REGRET, SLOPES
 from sparseoco.search.selection import Candidate, candidates, standard_error
 from sparseoco.storage.commit import Count, read_validated, validated, with_other_keys
 from sparseoco.storage.locations import Location
-from sparseoco.storage.tables import read_parquet_file, write_result_table
+from sparseoco.storage.tables import Row, read_parquet_file, write_result_table
 from sparseoco.store.manifest import ClassEntry
 from sparseoco.store.weighting import Weighting
 from sparseoco.training.decisions import Calibration, Thresholds
@@ -280,6 +280,7 @@ class LeaderboardRow(NamedTuple):
     status: str
     reason: str
     chosen: bool
+    """Whether the model was refitted with it."""
     folds: int
     epochs: int
     epoch: int | None
@@ -332,7 +333,7 @@ def trains_on_all_documents(algorithm: str) -> bool:
 def leaderboard_rows(results: Results) -> list[LeaderboardRow]:
     """All configurations, the ranked ones first, then the others in order of their numbers."""
     metrics = results.metrics.to_pylist()
-    of: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    of: dict[int, list[Row]] = defaultdict(list)
     for row in metrics:
         of[row["configuration"]].append(row)
     seconds: dict[int, float] = defaultdict(float)
@@ -371,11 +372,6 @@ def best_of_each(table: Iterable[LeaderboardRow]) -> list[LeaderboardRow]:
     return list(best.values())
 
 
-def chosen_row(table: Iterable[LeaderboardRow]) -> LeaderboardRow | None:
-    """The configuration that the model was refitted with."""
-    return next((row for row in table if row.chosen), None)
-
-
 def pareto_front(table: Iterable[LeaderboardRow]) -> list[LeaderboardRow]:
     """Ranked configurations that no other beats in both the metric and size, sparsest first."""
     front: list[LeaderboardRow] = []
@@ -403,9 +399,7 @@ def write_leaderboard(path: Location, table: Sequence[LeaderboardRow]) -> None:
     write_result_table(path, rows, pa.schema([(name, types.get(name, pa.float64())) for name in names]))
 
 
-def _leaderboard_row(
-    rows: list[dict[str, Any]], at: Candidate | None, seconds: float | None, metric: str
-) -> LeaderboardRow:
+def _leaderboard_row(rows: list[Row], at: Candidate | None, seconds: float | None, metric: str) -> LeaderboardRow:
     worst = max(rows, key=lambda row: _SEVERITY.get(row["status"], 5))
     here = [row for row in rows if at and row["epoch"] == at.epoch]
     first = [row for row in rows if at and row["epoch"] == 1 and not trains_on_all_documents(row["algorithm"])]
@@ -439,25 +433,21 @@ def _leaderboard_row(
     )
 
 
-def _labels(of: Mapping[int, list[dict[str, Any]]]) -> dict[int, str]:
+def _labels(of: Mapping[int, list[Row]]) -> dict[int, str]:
     chosen = {number: (rows[0]["algorithm"], json.loads(rows[0]["parameters"])) for number, rows in of.items()}
     weightings = {number: Weighting.of(rows[0]).label for number, rows in of.items()}
-    labels = {number: parameters(varied or chosen[number][1]) for number, varied in varied_parameters(chosen).items()}
+    # Those parameters in which the configurations of an algorithm differ, or all where none does.
+    sizes = Counter(algorithm for algorithm, _ in chosen.values())
+    uses = Counter(
+        (algorithm, key, json.dumps(value)) for algorithm, all_of in chosen.values() for key, value in all_of.items()
+    )
+    labels = {}
+    for number, (algorithm, all_of) in chosen.items():
+        varied = {k: value for k, value in all_of.items() if uses[algorithm, k, json.dumps(value)] < sizes[algorithm]}
+        labels[number] = parameters(varied or all_of)
     if len(set(weightings.values())) > 1:
         labels = {number: f"{label} ({weightings[number]})" for number, label in labels.items()}
     return labels
-
-
-def varied_parameters(chosen: Mapping[int, tuple[str, dict[str, Any]]]) -> dict[int, dict[str, Any]]:
-    """Of numbered configurations, each an algorithm and its parameters, those in which its algorithm's differ."""
-    sizes = Counter(algorithm for algorithm, _ in chosen.values())
-    uses = Counter(
-        (algorithm, key, json.dumps(value)) for algorithm, of in chosen.values() for key, value in of.items()
-    )
-    return {
-        number: {key: value for key, value in of.items() if uses[algorithm, key, json.dumps(value)] < sizes[algorithm]}
-        for number, (algorithm, of) in chosen.items()
-    }
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

@@ -39,11 +39,13 @@ class Histogram(NamedTuple):
     edges : (bars + 1,) increasing.
     names : of the groups, the largest first.
     documents : (groups, bars) int64.
+    probability : whether the score is a probability, which is drawn in per cent.
     """
 
     edges: NDArray[np.float64]
     names: list[str]
     documents: NDArray[np.int64]
+    probability: bool
 
 
 def histogram(table: pa.Table, key: str, *, probability: bool) -> Histogram:
@@ -59,27 +61,22 @@ def histogram(table: pa.Table, key: str, *, probability: bool) -> Histogram:
     last = PROBABILITY_BINS - 1 if probability else int(number.max())
     merged = -(-(last + 1) // BARS)
     bars = -(-(last + 1) // merged)
-    names, group = _groups(bins[key], documents)
-    counts = np.zeros((len(names), bars), np.int64)
-    np.add.at(counts, (group, number // merged), documents)
-    return Histogram(np.asarray(start + width * merged * np.arange(bars + 1), np.float64), names, counts)
-
-
-def _groups(values: pa.ChunkedArray, documents: NDArray[np.int64]) -> tuple[list[str], NDArray[np.int64]]:
-    """The names of the groups, the largest first, and (rows,) the group of each value."""
-    encoded = values.fill_null("").combine_chunks().dictionary_encode()
+    # The groups by name, the largest first, and the group of each row.
+    encoded = bins[key].fill_null("").combine_chunks().dictionary_encode()
     names, code = encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
     sizes = np.bincount(code, documents, minlength=len(names))
     order = sorted(range(len(names)), key=lambda k: (names[k] == OTHERS, -sizes[k], names[k]))
     shown = order if len(order) <= GROUPS and OTHERS not in names else order[: GROUPS - 1]
-    place = np.full(len(names), len(shown))
-    place[shown] = np.arange(len(shown))
-    return [names[k] for k in shown] + [OTHERS] * (len(order) > len(shown)), place[code]
+    group = np.full(len(names), len(shown))
+    group[shown] = np.arange(len(shown))
+    names = [names[k] for k in shown] + [OTHERS] * (len(order) > len(shown))
+    counts = np.zeros((len(names), bars), np.int64)
+    np.add.at(counts, (group[code], number // merged), documents)
+    edges = np.asarray(start + width * merged * np.arange(bars + 1), np.float64)
+    return Histogram(edges, names, counts, probability)
 
 
-def histogram_figure(
-    found: Histogram, name: str, colours: dict[str, str], border: float | None = None, *, probability: bool
-) -> Chart:
+def histogram_figure(found: Histogram, name: str, colours: dict[str, str], border: float | None = None) -> Chart:
     """Stacked bars of the share of documents, with the border of what is kept.
 
     Parameters
@@ -89,15 +86,13 @@ def histogram_figure(
     colours : dict
         Of groups, by name.
     border : float, optional
-    probability : bool
-        Whether the score is a probability, which is drawn in per cent.
     """
-    scale = 100.0 if probability else 1.0
+    scale = 100.0 if found.probability else 1.0
     edges, total = scale * found.edges, int(found.documents.sum())
     middle, width = (edges[:-1] + edges[1:]) / 2, float(edges[1] - edges[0])
     tops = 100 * np.cumsum(found.documents, axis=0) / total
-    text = (lambda value: f"{value:.4g}") if probability else amount
-    unit = PERCENT if probability else ""
+    text = (lambda value: f"{value:.4g}") if found.probability else amount
+    unit = PERCENT if found.probability else ""
     series = []
     for k, group in enumerate(found.names):
         base = tops[k - 1] if k else np.zeros(len(middle))
@@ -119,7 +114,7 @@ def histogram_figure(
             )
         )
     levels = [] if border is None else [Level(scale * border, "kept from here", vertical=True)]
-    x = linear_axis(f"{name}{', %' if probability else ''}", [], low=float(edges[0]), high=float(edges[-1]))
+    x = linear_axis(f"{name}{', %' if found.probability else ''}", [], low=float(edges[0]), high=float(edges[-1]))
     y = linear_axis("documents, %", [float(tops.max())], zero=True)
     return Chart(x, y, series, levels, height=340)
 
@@ -218,7 +213,7 @@ def write_scores_page(folder: Location) -> Location:
         "manifest": manifest,
         "kept": kept,
         "tiles": _tiles(manifest, kept, found),
-        "plots": _plots(distribution, main, key, kept, manifest),
+        "plots": _plots(distribution, main, kept, manifest),
         "key": key,
         "promise": promised,
         "outcome": found,
@@ -270,9 +265,7 @@ def _column(distribution: pa.Table, model: str, column: str) -> pa.Table:
     return distribution.filter((pc.field("model") == model) & (pc.field("column") == column))
 
 
-def _plots(
-    distribution: pa.Table, main: pa.Table, key: str, kept: KeptDescription | None, manifest: ScoreManifest
-) -> list[Plot]:
+def _plots(distribution: pa.Table, main: pa.Table, kept: KeptDescription | None, manifest: ScoreManifest) -> list[Plot]:
     """The histograms: of the score that decides by class and by source, then of the other ones by class."""
     if not main.num_rows:
         return []
@@ -280,6 +273,7 @@ def _plots(
     names = [(row["model"], row["column"]) for row in shown.to_pylist()]
     own = main["model"][0].as_py(), main["column"][0].as_py()
     names.sort(key=lambda name: name != own)
+    key, words = ("label", "label") if manifest.labelled else ("prediction", "predicted class")
     classes = sorted(name for name in distribution[key].unique().to_pylist() if name is not None)
     border = None if kept is None else kept.value
     plots = []
@@ -287,25 +281,22 @@ def _plots(
         title = capitalised(column)
         title += f", model {model}" if len(manifest.models) > 1 else ""
         table, level = _column(distribution, model, column), border if (model, column) == own else None
-        words = "label" if key == "label" else "predicted class"
         plots.append(_plot(f"score{k}", f"{title}, by {words}", table, key, group_colours(classes), level))
         if k == 0 and manifest.n_sources > 1:
-            plots.append(_plot("sources", f"{title}, by source", table, "source", None, level))
+            plots.append(_plot("sources", f"{title}, by source", table, "source", {}, level))
     return plots
 
 
-def _plot(
-    name: str, title: str, table: pa.Table, key: str, colours: dict[str, str] | None, border: float | None
-) -> Plot:
+def _plot(name: str, title: str, table: pa.Table, key: str, colours: dict[str, str], border: float | None) -> Plot:
+    """A histogram; that by source has colours of its own."""
     column = table["column"][0].as_py()
     probability = column.split(" of ")[0] in ("probability", "largest probability")
     found = histogram(table, key, probability=probability)
     if key == "source":
         named = [name for name in found.names if name != OTHERS]
         found = found._replace(names=[*short_names(named), *found.names[len(named) :]])
-    colours = group_colours(found.names) if colours is None else colours
-    chart = histogram_figure(found, column, colours, border, probability=probability)
-    return plot(name, title, chart)
+        colours = group_colours(found.names)
+    return plot(name, title, histogram_figure(found, column, colours, border))
 
 
 def _tiles(manifest: ScoreManifest, kept: KeptDescription | None, found: Selection | None) -> list[Tile]:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from sparseoco.core.errors import DamagedError
 from sparseoco.scoring import parts as scored
 from sparseoco.scoring.kept import KeptDescription, Ranking, class_ranking
-from sparseoco.scoring.parts import Listed, ModelEntry, PartEntry, PartTable, ScoreManifest
 from sparseoco.storage.commit import digest_value
 from sparseoco.storage.locations import Location, location
 from sparseoco.storage.tables import read_parquet_file, write_parquet
@@ -69,22 +68,6 @@ def bin_bounds(numbers: NDArray[np.int64], scale: int, *, probability: bool) -> 
     if probability:
         return _EDGES[numbers], _EDGES[numbers + 1]
     return np.ldexp(numbers.astype(np.float64), scale), np.ldexp(numbers + 1.0, scale)
-
-
-def count_bins(
-    values: NDArray[np.float64],
-    source: int,
-    predictions: pa.Array,
-    labels: pa.Array,
-    kept: NDArray[np.bool_],
-    *,
-    probability: bool,
-) -> BinCounts:
-    """The counts of documents, at least one, of one source."""
-    scale, numbers = bin_numbers(values, probability=probability)
-    ones = np.ones(len(values), np.int64)
-    columns = [np.full(len(values), source), predictions, labels, numbers, ones, kept.astype(np.int64)]
-    return BinCounts(scale, _added(pa.table([pa.array(column) for column in columns], schema=BINS_SCHEMA)))
 
 
 def merge_counts(counts: Sequence[BinCounts]) -> BinCounts:
@@ -186,11 +169,6 @@ class ShownScore(NamedTuple):
     class_name: str | None
     label_sets: bool
 
-    @property
-    def columns(self) -> list[str]:
-        """The columns of parts that it depends on."""
-        return [*(ranking.column for ranking in self.rankings), f"{self.prefix}prediction"]
-
     def values(self, table: pa.Table) -> NDArray[np.float64]:
         """(rows,): the score of documents."""
         columns = [ranking.values(table[ranking.column]) for ranking in self.rankings]
@@ -210,13 +188,18 @@ class ShownScore(NamedTuple):
         return pc.if_else(found.is_valid(), names, None)
 
 
-def shown_scores(manifest: ScoreManifest, kept: KeptDescription | None) -> list[ShownScore]:
+def shown_scores(manifest: scored.ScoreManifest, kept: KeptDescription | None) -> list[ShownScore]:
     """The scores whose distribution is counted."""
     wanted = None if kept is None else kept.class_name
     scores = []
     for model in manifest.models:
         name = wanted if wanted in model.classes else model.positive_class
-        shown = _shown_score(manifest, model, name)
+        kind = "probability" if model.probabilities else "margin"
+        names = (name,) if name is not None or not model.classes else model.classes  # the largest of all classes
+        rankings = tuple(class_ranking(manifest.models, model, kind, own) for own in names)
+        words = rankings[0].ranked_by if len(rankings) == 1 else f"largest {kind}"
+        prefix = scored.column_prefix(model.name, len(manifest.models))
+        shown = ShownScore(model.name, prefix, words, rankings, model.probabilities, name, model.label_sets)
         scores.append(shown)
         if kept is not None and model == manifest.models[0] and (kept.ranking,) != shown.rankings:
             probability = model.probabilities and kept.ranked_by.startswith("probability")
@@ -224,24 +207,18 @@ def shown_scores(manifest: ScoreManifest, kept: KeptDescription | None) -> list[
     return scores
 
 
-def _shown_score(manifest: ScoreManifest, model: ModelEntry, name: str | None) -> ShownScore:
-    """The score of a class by a model, or the largest of all classes."""
-    kind = "probability" if model.probabilities else "margin"
-    names = (name,) if name is not None or not model.classes else model.classes
-    rankings = tuple(class_ranking(manifest.models, model, kind, own) for own in names)
-    words = rankings[0].ranked_by if len(rankings) == 1 else f"largest {kind}"
-    prefix = scored.column_prefix(model.name, len(manifest.models))
-    return ShownScore(model.name, prefix, words, rankings, model.probabilities, name, model.label_sets)
-
-
-def write_distribution(job: TextJob, scores: Listed, kept: KeptDescription | None) -> None:
+def write_distribution(job: TextJob, scores: scored.Listed, kept: KeptDescription | None) -> None:
     """Write the distribution, unless it is that of these scores and kept documents already.
 
     Raises `DamagedError` for a part that is missing or corrupt, `StorageError` for a file that cannot be written.
     """
     manifest, path = scores.manifest, job.out / DISTRIBUTION
     inputs = {"scores": manifest.digest, "kept": None if kept is None else digest_value(kept.model_dump(mode="json"))}
-    if _counted(path) == inputs:
+    try:
+        metadata = read_parquet_file(path).schema.metadata if path.exists() else None
+    except DamagedError:
+        metadata = None  # it is written again
+    if json.loads((metadata or {}).get(_INPUTS, b"null")) == inputs:
         return
     shown = shown_scores(manifest, kept)
     totals: list[list[BinCounts]] = [[] for _ in shown]
@@ -260,7 +237,7 @@ def write_distribution(job: TextJob, scores: Listed, kept: KeptDescription | Non
     write_parquet(path, table.replace_schema_metadata({_INPUTS: json.dumps(inputs).encode()}))
 
 
-def _of_largest_sources(scores: Listed) -> tuple[PartTable, pa.Array]:
+def _of_largest_sources(scores: scored.Listed) -> tuple[scored.PartTable, pa.Array]:
     """The parts, by the positions of their sources in an array of names, in which all but the largest are one."""
     rows = scores.sources.column("rows")
     chosen = np.sort(np.argsort(-rows, kind="stable")[:MAX_SOURCES])
@@ -269,7 +246,7 @@ def _of_largest_sources(scores: Listed) -> tuple[PartTable, pa.Array]:
     names = scores.sources.table["path"].take(pa.array(chosen)).to_pylist()
     table = scores.parts.table
     sources = pa.array(place[scores.parts.column("source")], pa.int64())
-    parts = PartTable(table.set_column(table.column_names.index("source"), "source", sources))
+    parts = scored.PartTable(table.set_column(table.column_names.index("source"), "source", sources))
     return parts, pa.array([*names, OTHERS], pa.string())
 
 
@@ -278,20 +255,12 @@ def read_distribution(folder: Location) -> pa.Table:
     return read_parquet_file(folder / DISTRIBUTION)
 
 
-def _counted(path: Location) -> Any:
-    """What the distribution is of, if there is one."""
-    try:
-        metadata = read_parquet_file(path).schema.metadata if path.exists() else None
-    except DamagedError:
-        return None  # it is written again
-    return json.loads((metadata or {}).get(_INPUTS, b"null"))
-
-
 def count_scores(
-    out: str, parts: Sequence[PartEntry], shown: Sequence[ShownScore], selected: KeptDescription | None, labelled: bool
+    out: str, parts: list[scored.PartEntry], shown: list[ShownScore], selected: KeptDescription | None, labelled: bool
 ) -> list[BinCounts]:
     """The counts of the documents of some parts, for each of the shown scores; empty if there are no documents."""
-    columns = {name for score in shown for name in score.columns} | ({"label"} if labelled else set())
+    columns = {ranking.column for score in shown for ranking in score.rankings} | ({"label"} if labelled else set())
+    columns |= {f"{score.prefix}prediction" for score in shown}
     if selected is not None:
         columns.add(selected.column)
     found = []
@@ -301,14 +270,17 @@ def count_scores(
             kept = np.zeros(part.rows, np.bool_)
             if selected is not None:
                 kept = selected.keeps(selected.values(table[selected.column]))
-            found.append([_count(score, table, part.source, kept) for score in shown])
+            found.append([count_bins(score, table, part.source, kept) for score in shown])
     return [merge_counts(own) for own in zip(*found, strict=True)]
 
 
-def _count(score: ShownScore, table: pa.Table, source: int, kept: NDArray[np.bool_]) -> BinCounts:
+def count_bins(score: ShownScore, table: pa.Table, source: int, kept: NDArray[np.bool_]) -> BinCounts:
+    """The counts of documents, at least one, of one source."""
+    scale, numbers = bin_numbers(score.values(table), probability=score.probability)
     labels = score.names(table["label"]) if "label" in table.column_names else pa.nulls(len(table), pa.string())
-    predictions = score.names(table[f"{score.prefix}prediction"])
-    return count_bins(score.values(table), source, predictions, labels, kept, probability=score.probability)
+    predictions, ones = score.names(table[f"{score.prefix}prediction"]), np.ones(len(table), np.int64)
+    columns = [np.full(len(table), source), predictions, labels, numbers, ones, kept.astype(np.int64)]
+    return BinCounts(scale, _added(pa.table([pa.array(column) for column in columns], schema=BINS_SCHEMA)))
 
 
 def _described(score: ShownScore, counts: BinCounts, sources: pa.Array, *, selected: bool) -> pa.Table:

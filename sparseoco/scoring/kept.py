@@ -140,21 +140,13 @@ def kept_class(model: ModelEntry, name: str | None) -> str | None:
     return name
 
 
-def ordered_keys(values: NDArray[np.float64]) -> NDArray[np.uint64]:
-    """(rows,): integers in the order of the values; −0 is 0."""
-    bits = (values + 0.0).view(np.uint64)
-    return np.where(bits & _SIGN, ~bits, bits | _SIGN)
-
-
-def key_value(key: int) -> float:
-    """The value of a key."""
-    bits = key & ~(1 << 63) if key >> 63 else ~key & (1 << 64) - 1
-    return float(np.uint64(bits).view(np.float64))
-
-
 def count_digits(values: NDArray[np.float64], prefix: int, known: int) -> NDArray[np.int64]:
-    """How often the digit after the first `known` bits has each value, in keys whose first bits are `prefix`."""
-    keys = ordered_keys(values)
+    """How often the digit after the first `known` bits has each value, in keys whose first bits are `prefix`.
+
+    Keys are integers in the order of the values; −0 is 0.
+    """
+    bits = (values + 0.0).view(np.uint64)
+    keys = np.where(bits & _SIGN, ~bits, bits | _SIGN)
     if known:
         keys = keys[keys >> np.uint64(BITS - known) == np.uint64(prefix)]
     digits = keys >> np.uint64(BITS - known - DIGIT_BITS) & np.uint64((1 << DIGIT_BITS) - 1)
@@ -179,7 +171,9 @@ def find_border(rows: int, count: Callable[[int, int], Iterable[NDArray[np.int64
         ties = int(counts[digit])
         above = int(at_least[digit]) - ties
         prefix = prefix << DIGIT_BITS | digit
-    return Border(value=key_value(prefix), included=True, rows=above + ties, ties=ties)
+    bits = prefix & ~(1 << 63) if prefix >> 63 else ~prefix & (1 << 64) - 1  # of the value with this key
+    value = float(np.uint64(bits).view(np.float64))
+    return Border(value=value, included=True, rows=above + ties, ties=ties)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -243,14 +237,12 @@ def check_writable(known: Sequence[ScoredSource], sources: Sequence[Source]) -> 
             )
 
 
-def keep(
-    job: TextJob, scores: Listed, options: ScoreOptions, work: Scoring | None = None, sources: Sequence[Source] = ()
-) -> None:
+def keep(job: TextJob, scores: Listed, options: ScoreOptions, work: Scoring | None, sources: Sequence[Source]) -> None:
     """Write the documents that the options keep, and describe them, unless that has been done.
 
     Parameters
     ----------
-    work : Scoring, optional
+    work : Scoring or None
         That made the scores: documents are written in their input format. Without it, their rows of the scores are.
     sources : sequence of Source
         The inputs; those of the scores are among them.
@@ -263,7 +255,15 @@ def keep(
     if _is_done(job, scores, options):
         return
     order = ranking(scores.manifest.models, options)
-    border = _find_border(job, scores, order, options)
+    if options.keep_top is None:
+        assert options.keep_above is not None
+        border = Border(value=options.keep_above, included=False, rows=0, ties=0)
+    else:
+
+        def count(*digit: int) -> Iterator[NDArray[np.int64]]:
+            return scored.over_parts(job, scores.parts, "select", _count_digits, order, *digit)
+
+        border = find_border(kept_rows(options.keep_top, scores.manifest.rows), count)
     if work is None:
         rows = scored.over_parts(job, scores.parts, "keep", _keep_part_rows, order, border)
         entries = [entry for part in rows for entry in part]
@@ -385,17 +385,6 @@ class Keeping(NamedTuple):
 def kept_name(part: str, order: Ranking, border: Border, kind: str) -> str:
     """The name, without its suffix, of the file of kept documents of a part, or of their ids."""
     return digest_value([part, [order.column, order.of, order.ranked_by], border.value, border.included, kind])[:32]
-
-
-def _find_border(job: TextJob, scores: Listed, order: Ranking, options: ScoreOptions) -> Border:
-    if options.keep_above is not None:
-        return Border(value=options.keep_above, included=False, rows=0, ties=0)
-    assert options.keep_top is not None
-
-    def count(*digit: int) -> Iterator[NDArray[np.int64]]:
-        return scored.over_parts(job, scores.parts, "select", _count_digits, order, *digit)
-
-    return find_border(kept_rows(options.keep_top, scores.manifest.rows), count)
 
 
 def _count_digits(out: str, parts: list[PartEntry], order: Ranking, prefix: int, known: int) -> NDArray[np.int64]:

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from sparseoco.core.errors import DamagedError, InputError, StorageError
 from sparseoco.storage import commit
-from sparseoco.storage.commit import FolderKind, Sha256
+from sparseoco.storage.commit import FolderKind
 from sparseoco.storage.locations import Location, location
 from sparseoco.storage.tables import read_parquet_file, write_parquet
 from sparseoco.store.entries import EntryTable, SourceEntry, SourceTable
@@ -78,7 +78,7 @@ class ModelEntry(Record):
 
     name: str
     folder: str
-    sha256: Sha256
+    sha256: commit.Sha256
     classes: tuple[str, ...]
     positive_class: str | None
     label_sets: bool
@@ -155,26 +155,6 @@ def damaged_scores(path: Location) -> DamagedError:
     )
 
 
-def add_parts(
-    folder: Location, before: Listed | None, parts: Sequence[PartEntry], sources: Sequence[ScoredSource]
-) -> dict[str, Any]:
-    """Write the files that list parts, by the position of their source among `sources`, and sources.
-
-    Returns the fields of the manifest that name them.
-    """
-    first = 0 if before is None else len(before.sources)
-    all_parts = PartTable.of(part.model_copy(update={"source": first + part.source}) for part in parts)
-    all_sources = ScoredSourceTable.of(sources)
-    if before is not None:
-        all_parts, all_sources = before.parts + all_parts, before.sources + all_sources
-    return {
-        "n_parts": len(all_parts),
-        "part_listing": all_parts.write(folder, "parts"),
-        "n_sources": len(all_sources),
-        "source_listing": all_sources.write(folder, "sources"),
-    }
-
-
 def commit_scores(folder: Location, manifest: ScoreManifest) -> Listed:
     """Make scores visible, and remove the lists that they no longer name."""
     commit.commit_json(folder / MANIFEST, manifest.model_dump(mode="json"))
@@ -217,36 +197,34 @@ def model_entries(model: str, also: Sequence[str]) -> tuple[ModelEntry, ...]:
 
     Raises `InputError` for two models of the same name, and as `Model`.
     """
-    found = [_model_entry(_default_name(model), model)]
+    named = [("", model)]
     for item in also:
         name, equals, folder = item.partition("=")
-        named = bool(equals) and _NAME.fullmatch(name) is not None
-        found.append(_model_entry(name, folder) if named else _model_entry(_default_name(item), item))
+        named.append((name, folder) if equals and _NAME.fullmatch(name) else ("", item))
+    found = []
+    for name, folder in named:
+        if not name:
+            resolved = location(folder).resolve()
+            name = resolved.name if resolved.name != "model" else resolved.parent.name
+        path = find_model(folder).absolute()
+        sha256 = commit.digest_file(path / DESCRIPTION)
+        opened = Model(path)
+        found.append(
+            ModelEntry(
+                name=name,
+                folder=str(path),
+                sha256=sha256,
+                classes=tuple(opened.classes),
+                positive_class=opened.description.get("positive_class"),
+                label_sets=opened.is_multilabel,
+                probabilities=opened.has_probabilities,
+            )
+        )
     names = [entry.name for entry in found]
     for name in names:
         if names.count(name) > 1:
             raise InputError(f"Two models have the name {name}: write NAME=MODEL.", code="invalid-option")
     return tuple(found)
-
-
-def _default_name(folder: str) -> str:
-    path = location(folder).resolve()
-    return path.name if path.name != "model" else path.parent.name
-
-
-def _model_entry(name: str, folder: str) -> ModelEntry:
-    path = find_model(folder).absolute()
-    sha256 = commit.digest_file(path / DESCRIPTION)
-    model = Model(path)
-    return ModelEntry(
-        name=name,
-        folder=str(path),
-        sha256=sha256,
-        classes=tuple(model.classes),
-        positive_class=model.description.get("positive_class"),
-        label_sets=model.is_multilabel,
-        probabilities=model.has_probabilities,
-    )
 
 
 @lru_cache(maxsize=16)  # all models of a run, so that no task reads one again
@@ -286,24 +264,13 @@ def _arrays(values: NDArray[np.float64]) -> list[pa.Array]:
     return [pa.array(np.ascontiguousarray(column)) for column in values.T]
 
 
-def open_scorers(entries: Sequence[ModelEntry]) -> list[Scorer]:
-    """The scorers of some models, which a process reads once. Raises as `describe_model`."""
-    with _lock:  # not by several threads at once
-        scorers = [Scorer(describe_model(entry), column_prefix(entry.name, len(entries))) for entry in entries]
-        for scorer in scorers:
-            _ = scorer.model.weights  # reads the vocabulary
-    return scorers
-
-
 def column_prefix(name: str, models: int) -> str:
     """How the columns of a model with this name begin, if so many models score the same text."""
     return f"{name}." if models > 1 else ""
 
 
-def reading_options(
-    models: Sequence[Model], reading: Mapping[str, Any], columns: Sequence[str] = (), *, labelled: bool = False
-) -> TextOptions:
-    """How documents are read: as the text of the first model, with the differences in `reading`, and with `columns`.
+def reading_options(models: Sequence[Model], reading: Mapping[str, Any], *, labelled: bool = False) -> TextOptions:
+    """How documents are read: as the text of the first model, with the differences in `reading`.
 
     The options that describe the training files themselves (`OF_FILES`, and the format) do not apply to others.
 
@@ -313,7 +280,6 @@ def reading_options(
     first = models[0]
     own = {"classes": None, "holdout": 0.0, "format": "auto"}
     text = TextOptions.of({**first.text.plain(), **own, **OF_FILES, **reading}).without_columns()
-    text = text.model_copy(update={"carried": tuple(columns)})
     for model in models[1:]:
         names = ("text_field", "id_field", "header", *(("label_field",) if labelled else ()))
         other = [name for name in names if name not in reading and getattr(model.text, name) != getattr(text, name)]
@@ -436,7 +402,11 @@ class Scoring(NamedTuple):
         """Score a split."""
         path = location(self.path(split))
         documents = read_split(split, self.options, labelled=self.labelled, content=content)
-        table = score_documents(open_scorers(self.models), documents)
+        with _lock:  # a process reads the models once, not by several threads at once
+            scorers = [Scorer(describe_model(own), column_prefix(own.name, len(self.models))) for own in self.models]
+            for scorer in scorers:
+                _ = scorer.model.weights  # reads the vocabulary
+        table = score_documents(scorers, documents)
         facts = {
             "bad": documents.bad,
             "multiline": documents.multiline.size,
@@ -475,12 +445,10 @@ def read_part(path: Location, columns: Sequence[str] | None = None) -> pa.Table:
         raise damaged_scores(path) from error
 
 
-def over_parts(
-    job: TextJob, parts: Sequence[Any], step: str, function: Callable[..., Any], *arguments: Any
-) -> Iterator[Any]:
-    """The results of tasks `function(folder, parts, *arguments)` for a few parts each, in order, with progress."""
+def over_parts(job: TextJob, parts: PartTable, step: str, task: Callable[..., Any], *arguments: Any) -> Iterator[Any]:
+    """The results of `task(folder, parts, *arguments)` for a few parts each, in order, with progress."""
     starts = range(0, len(parts), BATCH)
-    calls = ((function, str(job.out), list(parts[first : first + BATCH]), *arguments) for first in starts)
+    calls = ((task, str(job.out), list(parts[first : first + BATCH]), *arguments) for first in starts)
     for done, found in enumerate(job.tasks.in_order(calls, 4 * job.tasks.width), 1):
         job.progress(step, min(done * BATCH, len(parts)), len(parts))
         yield found

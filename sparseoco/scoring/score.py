@@ -5,7 +5,6 @@ named by all that it depends on. Nothing is visible before the manifest is commi
 parts that it finds.
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -28,21 +27,8 @@ from sparseoco.text.sources import Source, check_apart, check_applied, find_sour
 from sparseoco.text.splits import quarantined_rows
 
 
-@starting_over("score")
-def score(
-    models: tuple[ModelEntry, ...],
-    inputs: Sequence[str],
-    out: Location,
-    options: ScoreOptions,
-    reading: Mapping[str, Any],
-    *,
-    client: object | None = None,
-    progress: ProgressCallback = no_progress,
-) -> ScoreManifest:
-    """Score the documents of raw text, and write those that the options keep.
-
-    Running it again adds new inputs and skips those that were scored before; a run that was killed resumes. The
-    scores depend neither on the number of workers nor on the division into parts.
+class ScoreRun(NamedTuple):
+    """Models, inputs and options of scoring into a folder.
 
     Parameters
     ----------
@@ -55,63 +41,68 @@ def score(
     options : ScoreOptions
     reading : mapping
         Options of reading that differ from those of the model's own text.
-    client : distributed.Client, optional
-        A cluster whose workers see the same files; by default the steps run in threads of this process.
-    progress : callable
-        Called with (step, done, total).
-
-    Returns
-    -------
-    ScoreManifest
-        The committed manifest, or the previous one if there is nothing new.
-
-    Raises
-    ------
-    InputError
-        For input or options that cannot be used, with file and line; for a folder of the scores of other models, of
-        other things, or of inputs.
-    StorageError
-        For a folder that cannot be written or read.
     """
-    described = [scored.describe_model(entry) for entry in models]
-    scored.check_columns(models, options.columns, labelled=options.labelled)
-    text = scored.reading_options(described, reading, options.columns, labelled=options.labelled)
-    run = _Run(models, tuple(inputs), out.absolute(), options, text, tuple(reading))
-    with open_tasks(client, "A step of scoring failed") as tasks:
-        return run(tasks, progress)
-
-
-class _Run(NamedTuple):
-    """Models, inputs and options of scoring into a folder. `given` names the options of text that are set."""
 
     models: tuple[ModelEntry, ...]
-    inputs: tuple[str, ...]
+    inputs: Sequence[str]
     out: Location
     options: ScoreOptions
-    text: TextOptions
-    given: tuple[str, ...]
+    reading: Mapping[str, Any]
 
-    def __call__(self, tasks: Tasks, progress: ProgressCallback) -> ScoreManifest:
+    def score(self, *, client: object | None = None, progress: ProgressCallback = no_progress) -> ScoreManifest:
+        """Score the documents of raw text, and write those that the options keep.
+
+        Running it again adds new inputs and skips those that were scored before; a run that was killed resumes. The
+        scores depend neither on the number of workers nor on the division into parts.
+
+        Parameters
+        ----------
+        client : distributed.Client, optional
+            A cluster whose workers see the same files; by default the steps run in threads of this process.
+        progress : callable
+            Called with (step, done, total).
+
+        Returns
+        -------
+        ScoreManifest
+            The committed manifest, or the previous one if there is nothing new.
+
+        Raises
+        ------
+        InputError
+            For input or options that cannot be used, with file and line; for a folder of the scores of other models, of
+            other things, or of inputs.
+        StorageError
+            For a folder that cannot be written or read.
+        """
+        options, described = self.options, [scored.describe_model(entry) for entry in self.models]
+        scored.check_columns(self.models, options.columns, labelled=options.labelled)
+        text = scored.reading_options(described, self.reading, labelled=options.labelled)
+        text = text.model_copy(update={"carried": options.columns})
+        with open_tasks(client, "A step of scoring failed") as tasks:
+            return self._score(self.out.absolute(), text, tasks)
+
+    @starting_over("score")
+    def _score(self, out: Location, text: TextOptions, tasks: Tasks) -> ScoreManifest:
         """Score what is new, then keep documents of all that was scored."""
         if self.options.keeps:
             ranking(self.models, self.options)  # raises before anything is scored
-        before = self._earlier()
-        staging = staging_folder(self.out, local=tasks.on_machine)
-        job = TextJob(self.out, staging, self.text, SHARD_BYTES, progress, tasks)
+        before = self._earlier(text)
+        job = TextJob(out, staging_folder(out, local=tasks.on_machine), text, SHARD_BYTES, tasks)
         scores = self._score_texts(job, before)
-        remove_unlisted(self.out)
-        write_distribution(job, scores, read_kept(self.out))
-        remove_other_files(self.out / scored.PARTS, set(scores.parts.table["file"].to_pylist()))
-        clear_staging(self.out)
+        remove_unlisted(out)
+        write_distribution(job, scores, read_kept(out))
+        remove_other_files(out / scored.PARTS, set(scores.parts.table["file"].to_pylist()))
+        clear_staging(out)
         return scores.manifest
 
-    def _earlier(self) -> Listed | None:
+    def _earlier(self, text: TextOptions) -> Listed | None:
         """What the folder has, unless it is to be replaced. Raises `InputError` if it is of other models or options."""
         found = scored.read_scores(self.out)
         if found is None:
             return None
         before = _options(found.manifest.models, found.manifest.options, labelled=found.manifest.labelled)
-        now = _options(self.models, self.text.plain(), labelled=self.options.labelled)
+        now = _options(self.models, text.plain(), labelled=self.options.labelled)
         names = {name for name in before.keys() & now.keys() if before[name] != now[name]} - PER_INGEST
         if not names:
             return found
@@ -126,12 +117,12 @@ class _Run(NamedTuple):
 
     def _score_texts(self, job: TextJob, before: Listed | None) -> Listed:
         """Score the inputs that are new, and write the documents that are kept."""
-        known = () if before is None else tuple(before.sources)
-        sources = find_sources(list(self.inputs), self.text, may_be_empty=before is not None)
-        check_apart(self.out, self.inputs, self.text, (source.absolute for source in sources))
+        known, text = () if before is None else tuple(before.sources), job.options
+        sources = find_sources(list(self.inputs), text, may_be_empty=before is not None)
+        check_apart(job.out, self.inputs, text, (source.absolute for source in sources))
         if before is None:
-            check_applied(sources, self.text, self.given)
-        new = sources_beyond(known, sources, self.text)
+            check_applied(sources, text, tuple(self.reading))
+        new = sources_beyond(known, sources, text)
         documents = self.options.keeps and self.options.keep_as == "documents"
         if documents:
             check_writable(known, sources)
@@ -141,13 +132,13 @@ class _Run(NamedTuple):
         log_event("score", "sources found", new=len(new), known=len(known))
         given = self.options.shard_bytes if before is None else before.manifest.shard_bytes
         job = job._replace(shard_bytes=shard_size(given))
-        work = Scoring(str(self.out), self.models, self.text, self.options.labelled)
+        work = Scoring(str(job.out), self.models, text, self.options.labelled)
         if new or before is None:
             before = self._score_sources(job, work, before, new)
         if self.options.keeps:
             keep(job, before, self.options, work if documents else None, sources)
         else:
-            remove_file(self.out / DESCRIPTION)
+            remove_file(job.out / DESCRIPTION)
         return before
 
     def _score_sources(self, job: TextJob, work: Scoring, before: Listed | None, sources: list[Source]) -> Listed:
@@ -172,27 +163,32 @@ class _Run(NamedTuple):
             for source, sha256, n in zip(sources, digests, rows, strict=True)
         ]
         bad = [row for part in parts for row in quarantined_rows(sources[part.entry.source].absolute, part.bad)]
-        missing = Counter(dict.fromkeys(self.text.fields, 0))
-        for part in parts:
-            missing.update(part.missing)
+        missing = {name: sum(part.missing.get(name, 0) for part in parts) for name in job.options.fields}
         earlier = None if before is None else before.manifest
-        quarantine = (write_quarantine(self.out, bad),) if bad else ()
-        check_sources(sources, self.text)
-        entries = [part.entry for part in parts]
+        quarantine = (write_quarantine(job.out, bad),) if bad else ()
+        check_sources(sources, job.options)
+        first = 0 if before is None else len(before.sources)  # the position of the first of these sources
+        entries = (part.entry.model_copy(update={"source": first + part.entry.source}) for part in parts)
+        all_parts, all_sources = scored.PartTable.of(entries), scored.ScoredSourceTable.of(added)
+        if before is not None:
+            all_parts, all_sources = before.parts + all_parts, before.sources + all_sources
         manifest = ScoreManifest(
             sparseoco=__version__,
             models=self.models,
-            options=self.text.plain(),
+            options=job.options.plain(),
             labelled=self.options.labelled,
             rows=sum(rows) + (earlier.rows if earlier else 0),
             shard_bytes=job.shard_bytes,
             quarantined_rows=len(bad) + (earlier.quarantined_rows if earlier else 0),
-            quarantine=add_files(self.out, "quarantine", earlier.quarantine if earlier else (), quarantine),
+            quarantine=add_files(job.out, "quarantine", earlier.quarantine if earlier else (), quarantine),
             multiline_rows=sum(part.multiline for part in parts) + (earlier.multiline_rows if earlier else 0),
             missing={name: n + (earlier.missing[name] if earlier else 0) for name, n in missing.items()},
-            **scored.add_parts(self.out, before, entries, added),
+            n_parts=len(all_parts),
+            part_listing=all_parts.write(job.out, "parts"),
+            n_sources=len(all_sources),
+            source_listing=all_sources.write(job.out, "sources"),
         )
-        return scored.commit_scores(self.out, manifest)
+        return scored.commit_scores(job.out, manifest)
 
 
 def _options(models: Sequence[ModelEntry], text: Mapping[str, Any], *, labelled: bool) -> dict[str, Any]:

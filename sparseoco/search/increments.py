@@ -1,10 +1,9 @@
 """Increments of a store, learned in order by every configuration of a grid, and their results."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import product
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -52,11 +51,11 @@ class IncrementResults(NamedTuple):
     rows: Mapping[tuple[int, str], Row]
 
     def extended(
-        self, plan: str, settings: Sequence[str], configurations: Iterable[str], find: Callable[[int, str], Row | None]
+        self, plan: str, settings: Sequence[str], configurations: Sequence[str], find: Callable[[int, str], Row | None]
     ) -> "IncrementResults":
         """The results of these increments and configurations; `find` gives those that are missing here."""
         rows: dict[tuple[int, str], Row] = {}
-        for key in product(range(1, len(settings) + 1), configurations):
+        for key in ((version, name) for version in range(1, len(settings) + 1) for name in configurations):
             row = self.rows.get(key) or find(*key)
             if row is not None:
                 rows[key] = {k: v for k, v in row.items() if k in KEPT_METRICS or k.startswith("progressive_")}
@@ -194,9 +193,10 @@ class IncrementChain:
         for folder in self._runner.folders[:2]:
             make_folder(folder)
         keys = [(NO_FOLD, name) for name in names]
-        tracker = ProgressTracker(f"increment {version}", keys, max(store.n_rows, 1), progress)
+        session = Session(client, store, progress)
+        tracker = ProgressTracker(session, f"increment {version}", keys, max(store.n_rows, 1))
         work = [(setting, name, (self._end(version),)) for name in names]
-        return self._runner.run(Session(client, store, progress), work, tracker)
+        return self._runner.run(tracker, work)
 
     def remove_unneeded(self, version: int) -> None:
         """Remove states that no later increment continues from, after the increments up to `version` are learned."""
@@ -244,7 +244,7 @@ class IncrementChain:
     def keep_results(self) -> None:
         """Commit the results of all increments to one file, and remove the cells, after all are learned."""
         plan = self._plan(len(self._digests))
-        self._results = self._results.extended(plan, self._digests, self._configurations, self._metrics)
+        self._results = self._results.extended(plan, self._digests, list(self._configurations), self._metrics)
         self._results.write(self.folder)
         for path in list(self._runner.folders.cells.glob("*.json")):
             remove_file(path)

@@ -2,7 +2,7 @@
 
 import heapq
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -81,9 +81,7 @@ def corpus_bytes(store: Store) -> int:
     return store.n_rows * (8 + store.labels_dtype.itemsize) + store.manifest.nonzeros * entry
 
 
-def pack(
-    work: Iterable[Work], options: SearchOptions, store: Store, capacity: Capacity, *, resumable: bool
-) -> list[Job]:
+def pack(work: list[Work], options: SearchOptions, store: Store, capacity: Capacity, *, resumable: bool) -> list[Job]:
     """Jobs in the order to submit them, longest first.
 
     The configurations of a block have in common what is compiled into the kernel, the start and the milestones. Blocks

@@ -13,16 +13,15 @@ from numpy.typing import NDArray
 from sparseoco import __version__
 from sparseoco.core.errors import DamagedError, InputError, SparseocoError
 from sparseoco.core.logs import RowsCallback
-from sparseoco.execution.clusters import Call, TaskPool, remove_damaged
-from sparseoco.kernels.columns import RowBatch
+from sparseoco.execution.clusters import Call, TaskError, TaskPool, remove_damaged
 from sparseoco.kernels.order import sample_rows
 from sparseoco.learners import find_algorithm
 from sparseoco.offline.cluster.epochs import EpochTask, epoch_metrics, run_epoch_block
 from sparseoco.offline.cluster.passes import read_rows
-from sparseoco.search.packing import cluster_capacity, configurations_at_once, resolve_relative
-from sparseoco.search.runner import ProgressTracker, run_parts, search_configurations
+from sparseoco.search import worker
+from sparseoco.search.packing import Job, cluster_capacity, configurations_at_once, resolve_relative
+from sparseoco.search.runner import ProgressTracker, run_jobs, search_configurations
 from sparseoco.search.selection import describe_choice
-from sparseoco.search.worker import BlockRun, Folders, Site, block_corpus, load_checkpoint, new_learner
 from sparseoco.storage import commit
 from sparseoco.storage.locations import Location, location, relative_path, resolve_against
 from sparseoco.storage.tables import Row, parquet_writer, read_parquet_file, write_parquet, write_result_table
@@ -129,7 +128,9 @@ def search_store(session: Session, name: str, options: SearchOptions, out: Locat
             write_result_table(folder / f"{table}.parquet", tables[table], schema)
         best = describe_choice(tables["metrics"], options, session.store)
         (chosen,) = (each for each in options.configurations() if each.number == best["configuration"])
-        blocks = held_out_blocks(chosen, options.model_copy(update={"epochs": best["epochs"]}), selected.store)
+        options = options.model_copy(update={"epochs": best["epochs"]})
+        settings = search_settings(options, selected.store) if options.folds > 1 else ()
+        blocks = [Block.of(setting, [chosen]) for setting in settings]
         has_held_out(folder, blocks)  # removes those of another choice
         commit.commit_json(folder / "best.json", best)
         write_held_out(selected, blocks, folder)
@@ -262,10 +263,10 @@ def train_block(session: Session, block: Block, model: Location, rules: dict[str
     work = model.resolve() / ".work"
     client, store, _ = session
     with trackers(session, [block], "train") as tracker:
-        states = spread_blocks(session, [block], work, tracker, "Training failed")
+        states = spread_blocks(tracker, [block], work, "Training failed")
         arguments = block, model.resolve(), rules, states.get(block.digest)
         try:
-            TaskPool(client, "Training failed").call(write_block, Site(store_reference(store)), *arguments)
+            TaskPool(client, "Training failed").call(write_block, worker.Site(store_reference(store)), *arguments)
         except SparseocoError as error:
             if error.code == "diverged":
                 commit.remove_folder(work)  # it would diverge again
@@ -277,16 +278,14 @@ def train_block(session: Session, block: Block, model: Location, rules: dict[str
 def trackers(session: Session, blocks: Sequence[Block], step: str) -> Iterator[ProgressTracker]:
     """Track the progress of blocks of as many epochs, as their tasks report it; with the context they end."""
     keys = [key for block in blocks for key in block.keys]
-    tracker = ProgressTracker(step, keys, blocks[0].setting.epochs * session.store.n_rows, session.progress)
+    tracker = ProgressTracker(session, step, keys, blocks[0].setting.epochs * session.store.n_rows)
     tracker.blocks = {block.digest: block for block in blocks}
-    with tracker.reports(session.client):
+    with tracker.reports():
         yield tracker
         tracker.reach(keys)
 
 
-def spread_blocks(
-    session: Session, blocks: Sequence[Block], work: Location, tracker: ProgressTracker, failure: str
-) -> dict[str, Location]:
+def spread_blocks(tracker: ProgressTracker, blocks: list[Block], work: Location, failure: str) -> dict[str, Location]:
     """Train blocks of one configuration that one task cannot train: with several parts, and of epoch methods.
 
     Returns the folders of their states by the digest of the block; a block without one is trained where it is used.
@@ -294,8 +293,14 @@ def spread_blocks(
     """
     if not blocks or (blocks[0].parts == 1 and find_algorithm(blocks[0].algorithm).online):
         return {}
+    session = tracker.session
     if blocks[0].parts > 1:
-        run_parts(session, blocks, work, tracker, failure)
+        epochs, folders = range(1, blocks[0].setting.epochs + 1), worker.Folders.of(work)
+        milestones = tuple(StreamPosition(epoch, session.store.n_rows) for epoch in epochs)
+        waiting = [block for block in blocks if worker.reached_position(folders.checkpoints, block) < milestones[-1]]
+        jobs = [Job(block, milestones, resumable=False) for block in waiting]
+        for reason in run_jobs(tracker, jobs, folders).values():
+            raise TaskError(failure, reason)
         return {block.digest: work for block in blocks}
     for block in blocks:  # one at a time, since each is spread over the cluster
         cells, report = work / block.digest / "cells", partial(tracker.reach, block.keys)
@@ -303,7 +308,7 @@ def spread_blocks(
     return {block.digest: work / block.digest for block in blocks}
 
 
-def train_here(run: BlockRun, corpus: Corpus, report: RowsCallback) -> list[Row]:
+def train_here(run: worker.BlockRun, corpus: Corpus, report: RowsCallback) -> list[Row]:
     """Train a block of one configuration to the end of its epochs; returns its curve."""
     curve: list[Row] = []
     for epoch in range(1, run.block.setting.epochs + 1):
@@ -332,7 +337,7 @@ def read_final(block: Block, store: Store, state: Location) -> FinalState:
     rows = epoch_metrics(state / "cells", block, store)
     if block.parts > 1:
         end = StreamPosition(block.setting.epochs, store.n_rows)
-        run = load_checkpoint(Folders.of(state).checkpoints, block, end)
+        run = worker.load_checkpoint(worker.Folders.of(state).checkpoints, block, end)
         assert run is not None
         return FinalState(run.learner.weights_of(0), run.learner.intercepts(), run.learner, rows)
     problem = EpochTask(block, store_reference(store)).problem
@@ -340,8 +345,8 @@ def read_final(block: Block, store: Store, state: Location) -> FinalState:
     return FinalState(*problem.split(weights), None, rows)
 
 
-def write_block(site: Site, block: Block, model: Location, rules: dict[str, Any], state: Location | None) -> None:
-    """Commit the model of a block of one configuration, trained here or in the folder `state`: a task.
+def write_block(site: worker.Site, block: Block, out: Location, rules: dict[str, Any], state: Location | None) -> None:
+    """Commit the model of a block of one configuration, trained here or in the folder `state`, to `out`: a task.
 
     The model of parts has the probabilities of `rules` or of the loss: no part predicts enough rows for a calibration.
 
@@ -350,11 +355,11 @@ def write_block(site: Site, block: Block, model: Location, rules: dict[str, Any]
     store, scratch, report, _ = site.open([block])
     setting, described, saved = block.setting, describe_block(block), None
     if state is None:
-        corpus = block_corpus(block, store, scratch)
-        saved = new_learner(block, store)
+        corpus = worker.block_corpus(block, store, scratch)
+        saved = worker.new_learner(block, store)
         if setting.origin is not None:
             saved, described["warm_start"] = resume_learner(setting.origin, saved, store)
-        run = BlockRun(block, saved, saved.progress)
+        run = worker.BlockRun(block, saved, saved.progress)
         recorder = None if "calibration" in rules else decisions.MarginRecorder.of_first_pass(saved, corpus.n_rows)
         run.recorder = recorder
         curve = train_here(run, corpus, report)
@@ -372,7 +377,7 @@ def write_block(site: Site, block: Block, model: Location, rules: dict[str, Any]
     curve[-1]["nonzeros"] = int(np.count_nonzero(kept))
     saved = saved if kept is weights else None  # a state has the weights that were left out
     own = intercepts[0] if block.intercept else None
-    write_model(model, kept, store, described | rules, curve, saved, intercepts=own)
+    write_model(out, kept, store, described | rules, curve, saved, intercepts=own)
 
 
 def at_most_features(weights: NDArray[Any], block: Block, store: Store, at_most: int | None) -> NDArray[Any]:
@@ -449,7 +454,7 @@ IDENTITY = b"sparseoco"
 
 
 def write_held_out(session: Session, blocks: list[Block], folder: Location) -> None:
-    """Write the held-out predictions of the configuration of `held_out_blocks`, unless they are there.
+    """Write the held-out predictions of a configuration, unless they are there; blocks have it in each fold.
 
     Raises `SparseocoError` if a task fails.
     """
@@ -462,17 +467,11 @@ def write_held_out(session: Session, blocks: list[Block], folder: Location) -> N
     remove_damaged(pool, work)
     with trackers(session, blocks, "predictions") as tracker:
         missing = [block for block in blocks if not parts[block.digest].exists()]
-        states = spread_blocks(session, missing, work, tracker, failure)
-        site = Site(store_reference(session.store))
+        states = spread_blocks(tracker, missing, work, failure)
+        site = worker.Site(store_reference(session.store))
         pool.map(write_fold, [(site, b, parts[b.digest], states.get(b.digest)) for b in missing])
     pool.call(_unite_task, list(parts.values()), (folder / FILE).resolve(), _identity(blocks))
     commit.remove_folder(work)
-
-
-def held_out_blocks(configuration: Configuration, options: SearchOptions, store: Store) -> list[Block]:
-    """The configuration in each fold; none with one fold."""
-    settings = search_settings(options, store) if options.folds > 1 else ()
-    return [Block.of(setting, [configuration]) for setting in settings]
 
 
 def has_held_out(folder: Location, blocks: list[Block]) -> bool:
@@ -505,7 +504,7 @@ def _ids(store: Store, rows: NDArray[np.int64]) -> pa.StringArray:
     return pa.concat_arrays(parts)
 
 
-def write_fold(site: Site, block: Block, path: Location, state: Location | None) -> None:
+def write_fold(site: worker.Site, block: Block, path: Location, state: Location | None) -> None:
     """Commit the predictions of the documents of the held-out fold that are in the sample: a task.
 
     The learner is trained here or in the folder `state`. There is nothing to do if the predictions exist.
@@ -518,18 +517,11 @@ def write_fold(site: Site, block: Block, path: Location, state: Location | None)
     corpus = worker_corpus(store, block.weighting, dtype)
     learner: Learner | None
     if state is None:
-        run = BlockRun.new(block, store)
+        run = worker.BlockRun.new(block, store)
         train_here(run, corpus, report)
         learner = run.learner
     else:
         weights, intercepts, learner, _ = read_final(block, store, state)
-
-    def margins_of(rows: RowBatch) -> NDArray[Any]:
-        if learner is not None:
-            return learner.margins(rows.indptr, rows.indices, rows.values)[:, 0]
-        values = np.asarray(rows.values, np.float64)
-        matrix = scipy.sparse.csr_matrix((values, rows.indices, rows.indptr), shape=(len(rows.labels), len(weights)))
-        return np.asarray(matrix @ weights + intercepts)
 
     share = min(1.0, min(ROWS, MARGINS / max(len(store.classes), 1)) / max(store.n_rows, 1))
     numbers, labels, margins = [], [], []
@@ -537,7 +529,12 @@ def write_fold(site: Site, block: Block, path: Location, state: Location | None)
         numbers.append(sample_rows(setting.seed, held_out, share))
         batch = corpus.gather(numbers[-1])
         labels.append(batch.labels)
-        margins.append(margins_of(batch))
+        if learner is not None:
+            margins.append(learner.margins(batch.indptr, batch.indices, batch.values)[:, 0])
+        else:
+            data = np.asarray(batch.values, np.float64), batch.indices, batch.indptr
+            matrix = scipy.sparse.csr_matrix(data, shape=(len(batch.labels), len(weights)))
+            margins.append(np.asarray(matrix @ weights + intercepts))
     rows = np.concatenate(numbers)
     folds = np.full(rows.size, setting.fold, np.int32)
     found = decisions.Predictions(_ids(store, rows), folds, np.concatenate(labels), np.concatenate(margins))

@@ -9,16 +9,15 @@ from functools import partial
 from threading import Lock
 from typing import Any
 
-from distributed import Client, Future
+from distributed import Future
 
-from sparseoco.core.logs import ProgressCallback, log_event
-from sparseoco.execution.clusters import Outcome, TaskError, TaskPool, failure_reason, task_reports
+from sparseoco.core.logs import log_event
+from sparseoco.execution.clusters import Outcome, TaskPool, failure_reason, task_reports
 from sparseoco.learners import find_algorithm
 from sparseoco.offline.cluster.epochs import run_epoch_block
-from sparseoco.search import worker
 from sparseoco.search.packing import Job, cluster_capacity, halved, pack
 from sparseoco.search.selection import Stage, full_run, plan_stages, survivors
-from sparseoco.search.worker import Folders, Site
+from sparseoco.search.worker import Folders, Site, furthest_checkpoints, remove_unneeded, run_block, submit_epochs
 from sparseoco.storage.commit import commit_bytes, make_folder, remove_file, remove_folder
 from sparseoco.storage.locations import Location
 from sparseoco.storage.tables import Row
@@ -33,13 +32,16 @@ from sparseoco.training.stream import StreamPosition
 
 
 BLOCK_TRIES = 2  # for a configuration whose worker was killed
+Failures = dict[Key, str]
+"""By configuration and fold, the reason why it could not be run."""
 
 
 class ProgressTracker:
-    """Progress in rows × configurations: the position of each configuration in each fold, of `rows` each."""
+    """Progress in rows × configurations: the position of each configuration in each fold, of `rows` each; told to the
+    session."""
 
-    def __init__(self, step: str, keys: Sequence[Key], rows: int, progress: ProgressCallback) -> None:
-        self._step, self._rows, self._progress = step, rows, progress
+    def __init__(self, session: Session, step: str, keys: Sequence[Key], rows: int) -> None:
+        self.session, self._step, self._rows = session, step, rows
         self.blocks: dict[str, Block] = {}
         """The blocks whose tasks report, by digest."""
         self._reached = dict.fromkeys(keys, 0)
@@ -51,10 +53,10 @@ class ProgressTracker:
         with self._lock:
             for key in keys:
                 self._reached[key] = max(now, self._reached[key])
-            self._progress(self._step, sum(self._reached.values()), len(self._reached) * self._rows)
+            self.session.progress(self._step, sum(self._reached.values()), len(self._reached) * self._rows)
 
     @contextmanager
-    def reports(self, client: Client) -> Iterator[None]:
+    def reports(self) -> Iterator[None]:
         """A context in which the reports of tasks are received."""
 
         def reported(name: str, rows: int) -> None:
@@ -62,13 +64,11 @@ class ProgressTracker:
                 self.reach(self.blocks[name].keys, rows)
 
         self.reach([], 0)
-        with task_reports(client, reported):
+        with task_reports(self.session.client, reported):
             yield
 
 
-def run_jobs(
-    session: Session, jobs: Sequence[Job], folders: Folders, tracker: ProgressTracker, deadline: float | None = None
-) -> dict[Key, str]:
+def run_jobs(tracker: ProgressTracker, jobs: list[Job], folders: Folders, deadline: float | None = None) -> Failures:
     """Run stream blocks in the given order, until their cells are committed; returns the reasons of failures.
 
     A block that fails is split in halves until the failing configuration is alone; if its worker died, it is then tried
@@ -76,17 +76,16 @@ def run_jobs(
     save a checkpoint and stop: configurations without a cell then are neither done nor failed. Raises `SparseocoError`
     for what would stop every block (a corrupt shard, a full disk).
     """
-    client, store, _ = session
-    pool, failures = TaskPool(client), dict[Key, str]()
-    with tracker.reports(client):
+    client, store, _ = tracker.session
+    pool, failures = TaskPool(client), Failures()
+    with tracker.reports():
 
         def start(job: Job) -> Future:
             tracker.blocks[job.block.digest] = job.block
             if job.block.parts > 1:
-                return worker.submit_epochs(pool, job, store, folders)
+                return submit_epochs(pool, job, store, folders)
             # Only a reference, paths and a description are sent, so a lost task can run again on any worker.
-            arguments = job.block, job.milestones, folders, job.resumable
-            return pool.submit(worker.run_block, Site(store_reference(store), folders.stop), *arguments)
+            return pool.submit(run_block, Site(store_reference(store), folders.stop), job, folders)
 
         for outcome in pool.run(
             jobs,
@@ -107,30 +106,12 @@ def run_jobs(
     return failures
 
 
-def run_parts(
-    session: Session, blocks: Sequence[Block], work: Location, tracker: ProgressTracker, failure: str
-) -> None:
-    """Run blocks of one configuration with several parts to their last epoch, in the folder `work`.
-
-    Raises `TaskError`, which begins with `failure`, if one cannot be run.
-    """
-    epochs = range(1, blocks[0].setting.epochs + 1)
-    milestones = tuple(StreamPosition(epoch, session.store.n_rows) for epoch in epochs)
-    folders = Folders.of(work)
-    waiting = [block for block in blocks if worker.reached_position(folders.checkpoints, block) < milestones[-1]]
-    jobs = [Job(block, milestones, resumable=False) for block in waiting]
-    for reason in run_jobs(session, jobs, folders, tracker).values():
-        raise TaskError(failure, reason)
-
-
-def run_epoch_jobs(
-    session: Session, jobs: Sequence[Job], folders: Folders, tracker: ProgressTracker, deadline: float | None = None
-) -> dict[Key, str]:
+def run_epoch_jobs(tracker: ProgressTracker, jobs: list[Job], folders: Folders, deadline: float | None) -> Failures:
     """Run blocks of epoch methods to their last epoch; otherwise as `run_jobs`.
 
     One block runs at a time, since each is spread over the whole cluster.
     """
-    failures: dict[Key, str] = {}
+    session, failures = tracker.session, Failures()
     waiting = [job.block for job in reversed(jobs)]
 
     def late() -> bool:
@@ -209,27 +190,27 @@ class Runner:
         self.configurations = {configuration.identity: configuration for configuration in self.grid}
         self.folders = Folders.of(self.folder)
         self.cells = Cells(self.folders.cells, self.settings)
-        self.failures: dict[Key, str] = {}
+        self.failures = Failures()
 
-    def run(self, session: Session, work: Work, tracker: ProgressTracker, *, resumable: bool = True) -> dict[Key, str]:
+    def run(self, tracker: ProgressTracker, work: Work, *, resumable: bool = True) -> Failures:
         """Run `work`, all of stream learners or all of epoch methods; returns the reasons of failures.
 
         `resumable` as in `run_block`. Raises `InputError` if not even one configuration fits in memory, and as
         `run_jobs`.
         """
-        starts = worker.furthest_checkpoints(self.folders.checkpoints, {_start(setting) for setting, _, _ in work})
+        starts = furthest_checkpoints(self.folders.checkpoints, {_start(setting) for setting, _, _ in work})
         blocks = {key: start.block.digest for key, start in starts.items()}
         begun = [
             (self.configurations[name], setting, milestones, blocks.get((_start(setting), name)))
             for setting, name, milestones in work
         ]
-        capacity, run = cluster_capacity(session, self.options), run_jobs
+        capacity, run = cluster_capacity(tracker.session, self.options), run_jobs
         if not find_algorithm(begun[0][0].algorithm).online:  # one block runs at a time, spread over the cluster
             capacity, run = capacity._replace(tasks=1), run_epoch_jobs
         make_folder(self.folders.stop.parent)
         remove_file(self.folders.stop)
-        jobs = pack(begun, self.options, session.store, capacity, resumable=resumable)
-        failures = run(session, jobs, self.folders, tracker, self.deadline)
+        jobs = pack(begun, self.options, tracker.session.store, capacity, resumable=resumable)
+        failures = run(tracker, jobs, self.folders, self.deadline)
         self.failures |= failures
         self.cells.refresh()
         remove_file(self.folders.stop)
@@ -259,19 +240,19 @@ def search_configurations(session: Session, options: SearchOptions, folder: Loca
     search = _Search(runner, settings, store.n_rows)
     log_event("search", "search started", configurations=len(runner.grid), folds=options.folds, found=len(runner.cells))
     keys = search.keys([*search.alive, *search.divided, *search.offline])
-    tracker = ProgressTracker("search", keys, options.epochs * store.n_rows, session.progress)
+    tracker = ProgressTracker(session, "search", keys, options.epochs * store.n_rows)
     done = True
     for stage, names in search.rounds(plan_stages(options, store.n_rows, max(1, len(search.alive)))):
         work = search.missing(stage, names)
         waiting = {(setting.fold, name) for setting, name, _ in work}
         tracker.reach([key for key in search.keys(names) if key not in waiting], stage.goal.rows_before(store.n_rows))
         if work:
-            runner.run(session, work, tracker, resumable=not stage.is_last)
+            runner.run(tracker, work, resumable=not stage.is_last)
         if not search.is_complete(stage, names):
             done = False
         elif names is search.alive:
             tracker.reach(search.keys(search.decide(stage)))
-            worker.remove_unneeded(runner.folders.checkpoints, digests, {*search.alive, *search.divided})
+            remove_unneeded(runner.folders.checkpoints, digests, {*search.alive, *search.divided})
     if done:
         remove_folder(runner.folders.checkpoints)
     tables = search.tables()
@@ -335,8 +316,11 @@ class _Search:
         options = self._runner.options
         if stage.is_last or options.halving is None:
             return []
-        rows = {name: self._rows(name, stage.goal) for name in self.alive}
-        complete = {name: found for name, found in rows.items() if len(found) == len(self._settings)}
+        rows: dict[str, list[Row]] = {}  # of each, the metrics at the goal, one row per fold with a cell
+        for name in self.alive:
+            found = [self._runner.cells.at(setting.digest, name, stage.goal) for setting in self._settings]
+            rows[name] = [tables["metrics"][0] for tables in found if tables is not None]
+        complete = {name: own for name, own in rows.items() if len(own) == len(self._settings)}
         best = survivors(complete, options.halving.factor, options.selection_metric)
         for name in rows.keys() - best:
             failed = name not in complete or any(row["status"] != "ok" for row in complete[name])
@@ -382,8 +366,3 @@ class _Search:
                 break
         rows = {table: [row for part in parts for row in part.get(table, [])] for table in SEARCH_TABLES}
         return rows | {"feature_survival": parts[-1].get("feature_survival", [])}
-
-    def _rows(self, name: str, position: StreamPosition) -> list[Row]:
-        """The metrics of a configuration at a position, one row per fold with a cell."""
-        found = [self._runner.cells.at(setting.digest, name, position) for setting in self._settings]
-        return [tables["metrics"][0] for tables in found if tables is not None]

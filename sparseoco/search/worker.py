@@ -192,11 +192,6 @@ class State(TypedDict):
     seconds: float
 
 
-def read_state(path: Location) -> State:
-    """The state of a block. Raises `StorageError`."""
-    return read_validated(path, State)
-
-
 class Checkpoint(NamedTuple):
     """The files of a block's state at a position, and the contents of the JSON file in `state`."""
 
@@ -216,7 +211,7 @@ def save_checkpoint(folder: Location, run: BlockRun) -> None:
     """Commit the state of a block and remove the earlier one; does nothing if there is a later one."""
     path = _path(folder, run.block)
     with suppress(StorageError):
-        if read_state(path)["position"] >= run.position:
+        if read_validated(path, State)["position"] >= run.position:
             return
     learner = _learner_path(path, run.position)
     run.learner.save(learner, named=True)
@@ -263,15 +258,13 @@ def fitting_checkpoints(folder: Location, block: Block, last: StreamPosition) ->
 
 
 def reached_position(folder: Location, block: Block) -> StreamPosition:
-    """The position of the checkpoint of this block, `START` without one."""
+    """The position of the checkpoint of this block, `START` without one.
+
+    Raises `StorageError` if it cannot be read now.
+    """
     with suppress(DamagedError):
-        return read_state(_path(folder, block))["position"]
+        return read_validated(_path(folder, block), State)["position"]
     return START
-
-
-def has_checkpoint(folder: Location, block: Block, position: StreamPosition) -> bool:
-    """Whether this block has a checkpoint at a position. Raises `StorageError` if it cannot be read now."""
-    return reached_position(folder, block) == position and _learner_path(_path(folder, block), position).exists()
 
 
 def find_checkpoints(folder: Location, settings: Iterable[str], *, strict: bool = False) -> Iterator[Checkpoint]:
@@ -283,7 +276,7 @@ def find_checkpoints(folder: Location, settings: Iterable[str], *, strict: bool 
     for path in sorted(folder.glob("*.json")):
         if path.name.partition("-")[0] in digests:
             try:
-                state = read_state(path)
+                state = read_validated(path, State)
             except ignore:
                 continue
             block, position = state["block"], state["position"]
@@ -434,15 +427,11 @@ class Site(NamedTuple):
         return open_store(self.store), host_folder(), report, stopped
 
 
-def run_block(
-    site: Site, block: Block, milestones: Sequence[StreamPosition], folders: Folders, resumable: bool = False
-) -> bool:
-    """Run a block to the last of `milestones`, committing the cells that are missing: a task.
+def run_block(site: Site, job: Job, folders: Folders) -> bool:
+    """Run a block to the last of the job's milestones, committing the cells that are missing: a task.
 
-    Parameters
-    ----------
-    resumable : whether a later task continues the block, or part of it, from the last milestone. That holds for every
-        increment, so its checkpoint is committed before its cell.
+    A later task continues every increment, so its checkpoint is committed before its cell, whether or not the job is
+    resumable.
 
     Returns
     -------
@@ -452,11 +441,14 @@ def run_block(
     ------
     StorageError : for a corrupt shard or a disk without space for a cell.
     """
+    block, milestones, resumable = job
     store, scratch, report, stopped = site.open([block])
     chained = block.setting.increment is not None
     missing = [milestone for milestone in milestones if not cell_path(folders.cells, block, milestone).exists()]
-    if chained and not has_checkpoint(folders.checkpoints, block, milestones[-1]):
-        missing = list(milestones)  # the next increment starts from the checkpoint
+    if chained:  # the next increment starts from the checkpoint
+        learner = _learner_path(_path(folders.checkpoints, block), milestones[-1])
+        if reached_position(folders.checkpoints, block) != milestones[-1] or not learner.exists():
+            missing = list(milestones)
     if not missing:
         return True
     if stopped():

@@ -19,7 +19,7 @@ from distributed import Client
 
 from sparseoco.scoring.options import ScoreOptions
 from sparseoco.scoring.parts import model_entries
-from sparseoco.scoring.score import score
+from sparseoco.scoring.score import ScoreRun
 from sparseoco.storage.locations import Location
 from sparseoco.store.manifest import LabelTable
 from sparseoco.store.shards import Store
@@ -125,7 +125,7 @@ def test_share_of_the_client(tmp_path: Path) -> None:
         _write_model(tmp_path)
         models = model_entries(str(tmp_path / "model"), ())
         options = ScoreOptions(keep_top="10%", shard_bytes=16 << 20)
-        run = partial(score, models, [str(text)], tmp_path / "scores", options, {}, client=client)
+        run = partial(ScoreRun(models, [str(text)], tmp_path / "scores", options, {}).score, client=client)
         scored = cost_of(client, tmp_path, run)
     gigabytes = TEXT_BYTES / 1e9
     for name, found in (("ingest", cost), ("score", scored)):

@@ -248,9 +248,9 @@ def test_an_epoch_block_whose_workers_die_is_halved_and_the_rest_succeeds(
         return True
 
     monkeypatch.setattr(search_tasks, "run_epoch_block", run)
-    tracker = ProgressTracker("search", block.keys, store.n_rows, lambda *progress: None)
+    tracker = ProgressTracker(Session(client, store), "search", block.keys, store.n_rows)
     job = Job(block, (), resumable=False)
-    failures = run_epoch_jobs(Session(client, store), [job], Folders.of(tmp_path), tracker)
+    failures = run_epoch_jobs(tracker, [job], Folders.of(tmp_path), None)
     assert list(failures) == block.keys[:1]
     assert "its worker was killed" in failures[block.keys[0]]
 

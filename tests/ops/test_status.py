@@ -18,7 +18,7 @@ from sparseoco.pipeline.run_file import RunFile
 from sparseoco.pipeline.steps import search, train_best
 from sparseoco.scoring.options import ScoreOptions
 from sparseoco.scoring.parts import model_entries
-from sparseoco.scoring.score import score
+from sparseoco.scoring.score import ScoreRun
 from sparseoco.storage.commit import commit_json, exclusive_lock, read_json
 from sparseoco.storage.locations import files_below
 from sparseoco.storage.temporary import boot
@@ -167,7 +167,7 @@ def test_scores_have_a_status(tmp_path: Path) -> None:
     random_model(tmp_path / "run")
     (tmp_path / "a.jsonl").write_bytes(jsonl(random_texts(300, 7)))
     models, options = model_entries(str(tmp_path / "run" / "model"), ()), ScoreOptions(shard_bytes=4096)
-    score(models, [str(tmp_path / "a.jsonl")], tmp_path / "scores", options, {})
+    ScoreRun(models, [str(tmp_path / "a.jsonl")], tmp_path / "scores", options, {}).score()
     found = read_status(tmp_path / "scores")
     assert states(found) == {"score": "done"}
     assert found.steps[0].summary.startswith("300 documents scored")

@@ -9,9 +9,9 @@ import pytest
 from scipy.sparse import csr_matrix
 
 from sparseoco.papers.cl_fobos import runs as published
-from sparseoco.papers.cl_fobos.experiment import cl_fobos_claims, cl_fobos_timing_claims
+from sparseoco.papers.cl_fobos.experiment import TIMING_CLAIMS, Measures, cl_fobos_claims
 from sparseoco.papers.cl_fobos.runs import Draw, Setting
-from sparseoco.papers.claims import judge
+from sparseoco.papers.claims import find_evidence, judge
 from sparseoco.papers.experiment import Run
 from sparseoco.papers.rows import select
 from tests.oracles.stream import ORACLES
@@ -89,10 +89,10 @@ def test_tables_are_complete_and_consistent(out: Path) -> None:
 
 def paper_runs() -> list[dict[str, object]]:
     return [
-        {"lam": lam, "method": method.name, "words": published.OWN, "eta0_of": "here", "undecided": 0.0}
+        {"lam": lam, "method": method, "words": published.OWN, "eta0_of": "here", "undecided": 0.0}
         | {"objective": row.objective, "right": row.right}
         for lam, printed in published.PUBLISHED.items()
-        for method, row in zip(published.METHODS, printed, strict=True)
+        for method, row in printed.items()
         for _ in range(2)
     ]
 
@@ -136,9 +136,9 @@ def test_claims_on_sparsity_follow_the_shares_at_lazy_evaluations(after: float, 
 def paper_timings() -> list[dict[str, object]]:
     """As printed, and with the K of Figure 2 as long as CL-FOBOS takes with the strong λ alone."""
     timings = [
-        {"lam": lam, "method": method.name, "what": what, "seconds": seconds}
+        {"lam": lam, "method": method, "what": what, "seconds": seconds}
         for lam, table in published.PUBLISHED.items()
-        for method, row in zip(published.METHODS, table, strict=True)
+        for method, row in table.items()
         for what, seconds in (("as printed", row.seconds), ("lazy", 1.0))
     ]
     timings += [
@@ -151,7 +151,7 @@ def paper_timings() -> list[dict[str, object]]:
 
 def test_claims_on_run_times_of_the_papers_own_numbers() -> None:
     records = {"runs": paper_runs(), "timings": paper_timings(), "equal_time": []}
-    rows = judge(cl_fobos_timing_claims(records))["claims"]
+    rows = judge(find_evidence(TIMING_CLAIMS, Measures(records)))["claims"]
     doubtful = [(row["where"], row["holds"]) for row in rows if row["holds"] != "yes"]
     # 0.599 in 2.15 s against 0.601 in 1.05 s is not better in both
     assert doubtful == [("λ = 1e-5, K = 750", "no")]
@@ -169,7 +169,9 @@ def test_claims_at_equal_time_follow_the_runs(slower: float, sparser: float, hol
         for k in range(4)
     ]
     records = {"runs": paper_runs(), "timings": paper_timings(), "equal_time": rows}
-    found = [row for row in judge(cl_fobos_timing_claims(records))["claims"] if "K = 640" in row["where"]]
+    found = [
+        row for row in judge(find_evidence(TIMING_CLAIMS, Measures(records)))["claims"] if "K = 640" in row["where"]
+    ]
     assert [row["holds"] for row in found] == [holds] * 8
 
 

@@ -14,9 +14,9 @@ import pytest
 from scipy.sparse import csr_matrix
 
 from sparseoco import Learner
-from sparseoco.papers.claims import judge
+from sparseoco.papers.claims import find_evidence, judge
 from sparseoco.papers.onseg import runs
-from sparseoco.papers.onseg.experiment import CRITERIA, ONSEG, TITLES, Criterion, onseg_claims, onseg_timing_claims
+from sparseoco.papers.onseg.experiment import CLAIMS, CRITERIA, ONSEG, RUN_TIMES, TITLES, Criterion, Measures
 from sparseoco.papers.onseg.runs import ERROR, LOSS, PAIRS, TIMED_METHODS, tuned_names
 from sparseoco.papers.rows import Row, select
 from sparseoco.papers.sources import find_file
@@ -304,7 +304,7 @@ def records() -> dict[str, list[Row]]:
     ids=lambda value: value.title if isinstance(value, Criterion) else value,
 )
 def test_verdicts_follow_the_losses_errors_and_returns(criterion: Criterion, best: str, printed: str) -> None:
-    rows = judge(onseg_claims(records(), criterion))["claims"]
+    rows = judge(find_evidence(CLAIMS, Measures(records(), criterion)))["claims"]
     found = {(row["claim"], row["where"]): row["holds"] for row in rows}
     abalone, ionosphere = (f"{TITLES[name]}, D = 2" for name in ("abalone", "ionosphere"))
 
@@ -327,7 +327,7 @@ def test_the_theorem_says_something_if_gamma_and_the_bound_are_small(gamma: floa
     given = records()
     for row in given["experiments"]:
         row.update(theorem_gamma=gamma, theorem_regret=regret)
-    rows = [row for row in judge(onseg_claims(given, CRITERIA[0]))["claims"] if "Theorem" in row["claim"]]
+    rows = [row for row in judge(find_evidence(CLAIMS, Measures(given)))["claims"] if "Theorem" in row["claim"]]
     assert [row["holds"] for row in rows] == [holds] * 2
 
 
@@ -343,5 +343,5 @@ def test_a_round_is_compared_with_those_of_ogd_and_ons(seconds: tuple[int, ...],
         for k, (name, own) in enumerate(zip(TIMED_METHODS, seconds, strict=True))
         for turn in range(3)
     ]
-    (row,) = judge(onseg_timing_claims({"timings": timings}))["claims"]
+    (row,) = judge(find_evidence(RUN_TIMES, Measures({"timings": timings})))["claims"]
     assert (row["where"], row["holds"]) == (TITLES["kin"], holds)

@@ -163,7 +163,7 @@ def test_a_run_with_results_only_is_reported_too(tmp_path):
 def test_figures_show_every_configuration_once(run):
     results = read_results(run)
     table = leaderboard_rows(results)
-    chart = sparsity_figure(table, styles(row.algorithm for row in table), 0.5, held_out=True)
+    chart = sparsity_figure(results, table, styles(row.algorithm for row in table), 0.5)
     points = {own.name: len(own.x) for own in chart.series}
     assert points.pop("chosen") == 1
     assert points.pop("Pareto front") == len(pareto_front(table))
@@ -171,14 +171,15 @@ def test_figures_show_every_configuration_once(run):
 
 
 def test_the_front_and_its_figure_are_of_the_metric_of_the_ranking(run):
-    rows = leaderboard_rows(read_results(run))
+    results = read_results(run)
+    rows = leaderboard_rows(results)
     made_up = ((s, 7 * k % 13 / 13) for k, s in enumerate(rows) if s.rank)
     table = [s._replace(metric="average_precision", value=value, features=None) for s, value in made_up]
     front = pareto_front(table)
     assert len(front) > 1
     for on in front:
         assert not any(s.value > on.value and s.size <= on.size for s in table)
-    chart = sparsity_figure(table, styles(row.algorithm for row in table), 0.5, held_out=True)
+    chart = sparsity_figure(results, table, styles(row.algorithm for row in table), 0.5)
     assert chart.y.label == "held-out average precision"
     assert not chart.levels  # the share of the largest class is an error
     (drawn,) = (own.y for own in chart.series if own.name == "Pareto front")

@@ -193,13 +193,13 @@ def test_probabilities_are_drawn_from_0_to_1() -> None:
 def test_equal_scores_are_one_bar(width: float) -> None:
     found = histogram(rows_of({(5, "s"): 7}, width), "source", probability=False)
     assert found.documents.tolist() == [[7]]
-    chart = histogram_figure(found, "margin", {}, probability=False)
+    chart = histogram_figure(found, "margin", {})
     assert "nan" not in draw_chart(chart, "one", "one")
 
 
 def test_bars_are_stacked() -> None:
     found = histogram(rows_of({(0, "s"): 3, (0, "t"): 1, (1, "t"): 1}, 1.0), "source", probability=False)
-    first, second = histogram_figure(found, "margin", {"s": "c0", "t": "c1"}, 0.5, probability=False).series
+    first, second = histogram_figure(found, "margin", {"s": "c0", "t": "c1"}, 0.5).series
     assert (first.base, first.y) == ([0.0, 0.0], [60.0, None])
     assert (second.base, second.y) == ([60.0, 0.0], [80.0, 20.0])
     assert first.labels[0].endswith("3 documents, 60.0\xa0%")
@@ -280,7 +280,7 @@ def test_charts_without_points_and_with_one() -> None:
     for x in (
         charts.log_axis("x", [3]),
         charts.linear_axis("x", [3]),
-        charts.category_axis("x", []),
+        charts.Axis("x", -0.5, 0.5, ()),
         charts.integer_axis("x", [3]),
     ):
         (figure,) = figures(drawn(charts.Chart(x, charts.linear_axis("y", [0.0]), [one])), whole=False).values()

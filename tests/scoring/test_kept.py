@@ -62,11 +62,13 @@ def test_border_is_that_of_sorting(values: list[float], number: int, pieces: int
 
 
 @given(scores)
-def test_keys_have_the_order_of_values(values: list[float]) -> None:
+def test_every_value_can_be_the_border(values: list[float]) -> None:
     every = np.array(values)
-    keys = borders.ordered_keys(every)
-    assert ((every[:, None] < every) == (keys[:, None] < keys)).all()
-    assert [borders.key_value(int(key)) for key in keys] == values
+    borders_of = (
+        borders.find_border(rows, lambda *digit: [borders.count_digits(every, *digit)])
+        for rows in range(1, len(values) + 1)
+    )
+    assert [border.value for border in borders_of] == sorted(values, reverse=True)
 
 
 @pytest.mark.parametrize(
@@ -508,9 +510,10 @@ SCORES = st.one_of(
 def counted(values: list[float]) -> distribution.BinCounts:
     scores = np.array(values)
     classes = pa.array(["a" if value > 0 else None for value in values], pa.string())
-    return distribution.count_bins(
-        scores, 3, classes, pa.nulls(len(scores), pa.string()), scores > 1, probability=False
-    )
+    order = borders.Ranking(column="margin", of="value", ranked_by="margin")
+    score = distribution.ShownScore("", "", "margin", (order,), False, None, False)
+    table = pa.table({"margin": scores, "prediction": classes})
+    return distribution.count_bins(score, table, 3, scores > 1)
 
 
 def rows(counts: distribution.BinCounts) -> list[dict]:

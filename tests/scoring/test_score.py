@@ -17,7 +17,7 @@ from sparseoco.core.errors import InputError
 from sparseoco.scoring.distribution import DISTRIBUTION
 from sparseoco.scoring.options import ScoreOptions
 from sparseoco.scoring.parts import PARTS, ScoreManifest, Scoring, model_entries, read_part, read_scores
-from sparseoco.scoring.score import score
+from sparseoco.scoring.score import ScoreRun
 from sparseoco.text.options import TextOptions
 from sparseoco.training.models import Model, amend_model
 from tests.support.damage import KINDS, damage
@@ -69,7 +69,8 @@ def scored(
 ) -> ScoreManifest:  # fmt: skip
     chosen = ScoreOptions(**{"shard_bytes": 4096} | options)
     paths = [str(folder / name) for name in inputs]
-    return score(model_entries(str(folder / model), chosen.also), paths, out, chosen, reading or {}, client=client)
+    run = ScoreRun(model_entries(str(folder / model), chosen.also), paths, out, chosen, reading or {})
+    return run.score(client=client)
 
 
 def table(out: Path) -> pa.Table:
@@ -190,7 +191,7 @@ def test_a_model_that_is_replaced_meanwhile(folder: Path, tmp_path: Path) -> Non
         model_entries(str(tmp_path / "run"), [str(folder / "run/model")])
     amend_model(tmp_path / "run" / "model", {"note": 1})
     with pytest.raises(InputError, match="was replaced"):
-        score(versions, [str(folder / "a.jsonl")], tmp_path / "out", ScoreOptions(), {})
+        ScoreRun(versions, [str(folder / "a.jsonl")], tmp_path / "out", ScoreOptions(), {}).score()
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "swapped"])

@@ -16,13 +16,13 @@ from sparseoco.offline.regret.run import Regret
 from sparseoco.pipeline import comparators, steps
 from sparseoco.search import worker
 from sparseoco.search.increments import IncrementChain
-from sparseoco.search.packing import Capacity, configurations_at_once, state_bytes
-from sparseoco.search.run import held_out_blocks, train_model, write_held_out
+from sparseoco.search.packing import Capacity, Job, configurations_at_once, state_bytes
+from sparseoco.search.run import train_model, write_held_out
 from sparseoco.search.worker import Folders, average_epoch, learn_part, load_checkpoint
 from sparseoco.storage.commit import read_json
 from sparseoco.store.shards import Session, Store, read_shards
 from sparseoco.training import validation as sizes
-from sparseoco.training.block import Block, search_setting
+from sparseoco.training.block import Block, search_setting, search_settings
 from sparseoco.training.decisions import read_predictions
 from sparseoco.training.learner import Learner
 from sparseoco.training.models import Model
@@ -78,7 +78,7 @@ def test_a_stopped_block_resumes(few: Path, tmp_path: Path, algorithm: str, monk
     monkeypatch.setattr("sparseoco.search.worker._pays", lambda *_, **__: True)
     opened, options = Store.open(few), plain_search(algorithms={algorithm: {}}, folds=2)
     block = block_of(options, opened, 0)
-    milestones, seen = [StreamPosition(1, 300)], []
+    job, seen = Job(block, (StreamPosition(1, 300),), resumable=False), []
     cells = []
     for name in ("stopped", "whole"):
         folders, looks = Folders.of(tmp_path / name), iter([False, False, False, True])
@@ -87,12 +87,12 @@ def test_a_stopped_block_resumes(few: Path, tmp_path: Path, algorithm: str, monk
             return name == "stopped" and next(looks, False)
 
         here = site(opened, tmp_path, seen.append, stopped)
-        assert worker.run_block(here, block, milestones, folders) == (name == "whole")
+        assert worker.run_block(here, job, folders) == (name == "whole")
         if name == "stopped":
             assert len(list(folders.checkpoints.glob("*.learner"))) == 1
             left = seen[-1]
             seen.clear()
-            assert worker.run_block(site(opened, tmp_path, seen.append), block, milestones, folders)
+            assert worker.run_block(site(opened, tmp_path, seen.append), job, folders)
             assert seen[0] > left
         (cell,) = folders.cells.iterdir()
         (result,) = read_json(cell)["results"]
@@ -313,7 +313,7 @@ def test_a_model_of_parts(client: Client, store: Store, tmp_path: Path) -> None:
 
 def test_held_out_predictions_are_of_the_averaged_weights(client: Client, store: Store, tmp_path: Path) -> None:
     given = options()
-    blocks = held_out_blocks(given.configurations()[1], given, store)
+    blocks = [Block.of(setting, [given.configurations()[1]]) for setting in search_settings(given, store)]
     write_held_out(Session(client, store), blocks, tmp_path)
     found, (X, y) = read_predictions(tmp_path / "held_out.parquet", store.classes), dense(store)
     own = found.folds == FOLD

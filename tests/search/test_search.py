@@ -18,7 +18,7 @@ from sparseoco.pipeline import steps
 from sparseoco.search import packing, worker
 from sparseoco.search.increments import EMPTY, FILE, IncrementResults, read_increment_results
 from sparseoco.search.selection import choose
-from sparseoco.search.worker import BlockRun, furthest_checkpoints, has_checkpoint, load_checkpoint, save_checkpoint
+from sparseoco.search.worker import BlockRun, furthest_checkpoints, load_checkpoint, reached_position, save_checkpoint
 from sparseoco.storage.commit import read_json
 from sparseoco.store.corpus import open_corpus
 from sparseoco.store.shards import Store, read_shards
@@ -452,7 +452,7 @@ def test_an_edited_description_is_not_believed(kept: tuple[Path, Block, BlockRun
     assert changed != text
     path.write_text(changed)
     assert load_checkpoint(folder, block, StreamPosition(1, 200)) is None
-    assert not has_checkpoint(folder, block, StreamPosition(1, 100))
+    assert reached_position(folder, block) != StreamPosition(1, 100)
 
 
 # ----------------------------------------------------------------------------------------------------------------------

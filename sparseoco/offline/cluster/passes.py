@@ -22,15 +22,8 @@ from sparseoco.offline import passes as full_passes
 from sparseoco.offline.optimum import ColumnProgress, Newton, OptimumProblem, Regulariser, solve
 from sparseoco.offline.passes import WHOLE, Floats, PassRequest, PassResult, RowSource, Span, SpanRows, row_weights
 from sparseoco.offline.quasi_newton import QuasiNewton
-from sparseoco.storage import tables
-from sparseoco.storage.commit import (
-    commit_json,
-    digest_value,
-    make_folder,
-    read_json,
-    remove_file,
-    remove_folder,
-)
+from sparseoco.storage import commit, tables
+from sparseoco.storage.commit import commit_json, digest_value, make_folder, read_json, remove_file, remove_folder
 from sparseoco.storage.locations import Location, location
 from sparseoco.store.corpus import check_worker_running, worker_corpus
 from sparseoco.store.shards import Session, StoreReference, open_store, store_reference
@@ -467,7 +460,7 @@ OPTIMUM = pa.schema(
 )
 
 
-OPTIMUM_FOLDER = FolderKind("an optimum", ("optimum.json",), ("optimum.parquet", "alpha-*"))
+OPTIMUM_FOLDER = commit.FolderKind("an optimum", ("optimum.json",), ("optimum.parquet", "alpha-*"))
 
 
 def run_optimum(session: Session, out: Location, options: OptimumOptions) -> None:

@@ -12,7 +12,6 @@ from sparseoco.papers.experiment import Experiment, Run, check_repetitions, line
 from sparseoco.papers.rows import Records, Row, column, extend, grouped, mean, mean_and_error, mean_rows, select
 from sparseoco.papers.sources import Documents, DocumentSource, choose_sources, find_sources, missing_sources
 from sparseoco.report import charts
-from sparseoco.report.charts import plot
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Measures of the claims in claims.toml.
@@ -36,13 +35,11 @@ class Measures(NamedTuple):
                     title = f"{row['title']}, {arrangement}"
                     yield title, select(self.records["regret"], set=row["set"], arrangement=arrangement)
 
-    def online(
-        self, methods: Sequence[str], column: str = "regret", repeated: bool | None = None
-    ) -> Iterator[Measured]:
+    def online(self, methods: Sequence[str], name: str = "regret", repeated: bool | None = None) -> Iterator[Measured]:
         """The regret, or the bound, of two methods after the last document, in pairs of an order."""
         for title, rows in self._orders(repeated):
-            left, right = (_last(rows, column, method) for method in methods)
-            yield Measured(title, _last_means(rows, column, methods), [Pair(left, right)])
+            left, right = (_last(rows, name, method) for method in methods)
+            yield Measured(title, _last_means(rows, name, methods), [Pair(left, right)])
 
     def within_bound(self) -> Iterator[Measured]:
         """By the largest regret possible: the least loss may be lower than the optimum found by its gap."""
@@ -158,8 +155,8 @@ def caos_page(records: Records, inputs: dict[str, Any]) -> str:
     """The HTML of the page."""
     return render(
         "caos",
-        inputs,
         records,
+        inputs=inputs,
         sections=[_section(records, row) for row in records["sets"]],
         edges=edges(records),
         tuned=TUNED,
@@ -185,29 +182,25 @@ def _section(records: Records, data_set: Row) -> dict[str, Any]:
         rows = mean_rows(rows, ("R", "method", "T"), ("regret", "loss", "optimum", "bound"))
         middle = sorted({row["R"] for row in rows})[1]
         heading = f"Regret, {title}, documents {arrangement}, R = {middle:g}"
-        figure = plot(f"regret-{name}-{k}", heading, mean_regret_figure(select(rows, R=middle)))
+        figure = charts.plot(f"regret-{name}-{k}", heading, mean_regret_figure(select(rows, R=middle)))
         of_regret.append((figure, select(rows, T=max(row["T"] for row in rows))))
     for of_seeds in grouped(select(records["objectives"], chosen=True, set=name), "lengths", "alpha", "family"):
         lengths, alpha, family = (of_seeds[0][column] for column in ("lengths", "alpha", "family"))
         rows = mean_rows(of_seeds, ("method", "passes"), ("objective", "excess"), ("excess",))
         heading = f"{FAMILIES[family]}{runs.LENGTHS[lengths]}, α = {alpha:g}"
         chart = objective_figure(rows, family)
-        figure = plot(f"{family}-{name}-{lengths}-{alpha:g}", f"{heading}, {title}", chart)
+        figure = charts.plot(f"{family}-{name}-{lengths}-{alpha:g}", f"{heading}, {title}", chart)
         # The last mark of every method, with its excess at the second.
         last = [own[-1] | {"early": percent(own[1]["excess"])} for own in grouped(rows, "method")]
         of_objectives.append((heading, figure, last))
-    played = _played_rows(records, name)
-    return {"row": data_set, "regret": of_regret, "objectives": of_objectives, "played": played}
-
-
-def _played_rows(records: Records, name: str) -> list[Row]:
-    """The regret per round of the iterates of every α and method after the last round, with its standard error."""
+    # The regret per round of the iterates of every α and method after the last round, with its standard error.
     rows = select(records["played"], set=name, chosen=True)
-    last = [
+    final = [
         row | {each: None if row[each] is None else row[each] / row["T"] for each in ("regret", "bound")}
         for row in select(rows, T=max(row["T"] for row in rows))
     ]
-    return mean_rows(last, ("alpha", "method"), ("regret", "bound"), ("regret",))
+    played = mean_rows(final, ("alpha", "method"), ("regret", "bound"), ("regret",))
+    return {"row": data_set, "regret": of_regret, "objectives": of_objectives, "played": played}
 
 
 _EDGES: Final = {
@@ -260,14 +253,11 @@ def objective_figure(rows: Sequence[Row], family: str) -> charts.Chart:
 # Data files → tables, a page, and which of the paper's claims hold.
 
 
-REPETITIONS: Final = 8
 SETS: Final = ("books", "dvd", "ob-2-1", "sb-2-1")
 CAOS: Final = Experiment("caos", read_schemas(__file__), caos_page)
 
 
-def reproduce_caos(
-    data: Path, out: Path, *, repetitions: int = REPETITIONS, progress: ProgressCallback = no_progress
-) -> Path:
+def reproduce_caos(data: Path, out: Path, *, repetitions: int = 8, progress: ProgressCallback = no_progress) -> Path:
     """Test what Mohri and Yang (2015) prove and say; write OUT/*.parquet, OUT/inputs.json and OUT/caos.html.
 
     Results of parts stay in OUT/cells, so an interrupted run resumes. Equal files and numbers give equal bytes, except

@@ -88,14 +88,6 @@ RESCALED: Final = (SAMPLED, CORRECTED, SAGA)
 """Methods that are also run on documents of equal length."""
 
 
-def scaled(documents: Documents, lengths: str) -> Documents:
-    """The documents, or each scaled to the mean of their lengths, as SAGA's step is that of the longest."""
-    if lengths == "own":
-        return documents
-    average = float(np.sqrt(documents.rows.multiply(documents.rows).sum(axis=1)).mean())
-    return documents._replace(rows=normalize(documents.rows) * average, digest=f"{documents.digest}, {lengths} lengths")
-
-
 def optimum_cell(documents: Documents) -> Cell:
     """A row per α: H*, gap, nonzeros and largest weight."""
     exact: dict[str, Any] = {"alpha": list(ALPHAS), "tol": 1e-9}
@@ -146,10 +138,16 @@ def _coordinates(documents: Documents, grid: list[dict[str, Any]]) -> Coordinate
 
 
 def _run_peer(documents: Documents, method: Method, seed: int) -> Any:
-    """A method of scikit-learn; SAGA warns that it has not converged."""
+    """A method of scikit-learn, SGD with a first step and SAGA without; SAGA warns that it has not converged."""
     data, marks, spent = LocalPasses.of(documents.rows, documents.labels), [], 0.0
     for alpha, value, epochs in product(ALPHAS, VALUES[method.tuned], PEER_EPOCHS):
-        peer = _peer(documents, alpha, value, 2 * epochs, seed)
+        common = {"fit_intercept": False, "max_iter": 2 * epochs, "random_state": seed}
+        if value is None:
+            peer = LogisticRegression(solver="saga", C=1.0 / alpha, tol=0.0, **_L1, **common)
+        else:
+            step = {"learning_rate": "invscaling", "eta0": value, "power_t": 0.5}
+            mean_alpha = alpha / documents.rows.shape[0]
+            peer = SGDClassifier(loss="log_loss", penalty="l1", alpha=mean_alpha, tol=None, **step, **common)
         before = time.thread_time()
         x = peer.fit(documents.rows, documents.labels).coef_[0]
         seconds = time.thread_time() - before
@@ -158,16 +156,6 @@ def _run_peer(documents: Documents, method: Method, seed: int) -> Any:
         key = {"alpha": alpha, "value": value, "passes": 2 * epochs, "rounds": None}
         marks.append(key | {"objective": float(loss + alpha * np.abs(x).sum())})
     return {"rows": marks, "columns": 1, "seconds": seconds, "spent": spent}
-
-
-def _peer(documents: Documents, alpha: float, eta0: float | None, passes: int, seed: int) -> Any:
-    """SGD with a first step; SAGA without."""
-    common = {"fit_intercept": False, "max_iter": passes, "random_state": seed}
-    if eta0 is None:
-        return LogisticRegression(solver="saga", C=1.0 / alpha, tol=0.0, **_L1, **common)
-    step = {"learning_rate": "invscaling", "eta0": eta0, "power_t": 0.5}
-    alpha /= documents.rows.shape[0]
-    return SGDClassifier(loss="log_loss", penalty="l1", alpha=alpha, tol=None, **step, **common)
 
 
 _L1: Final = {"l1_ratio": 1.0} | (
@@ -187,7 +175,10 @@ def sampling_row(name: str, documents: Documents) -> Row:
 def run_objectives(run: Run, name: str, documents: Documents, lengths: str, repetitions: int) -> Records:
     """The optima and the rows of all methods on documents of these lengths; `chosen` is the value of the least H at the
     last mark, in the mean of the seeds."""
-    documents = scaled(documents, lengths)
+    if lengths != "own":  # all the mean of their lengths, as SAGA's step is that of the longest
+        average = float(np.sqrt(documents.rows.multiply(documents.rows).sum(axis=1)).mean())
+        digest = f"{documents.digest}, {lengths} lengths"
+        documents = documents._replace(rows=normalize(documents.rows) * average, digest=digest)
     methods = METHODS if lengths == "own" else RESCALED
     cells = {
         method.name: [objective_cell(documents, method, seed) for seed in range(repetitions)] for method in methods

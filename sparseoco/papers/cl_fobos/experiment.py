@@ -15,9 +15,7 @@ from sparseoco.papers.cl_fobos import runs
 from sparseoco.papers.claims import Finding, Measured, Pair, Place, Values, find_evidence, judge, read_claims
 from sparseoco.papers.experiment import Experiment, Run, check_repetitions, lines_by, look, read_schemas, render
 from sparseoco.papers.rows import Records, Row, column, distinct, grouped, mean, select
-from sparseoco.papers.sources import DOMAINS, Documents, DocumentSource
 from sparseoco.report import charts
-from sparseoco.report.charts import plot
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Measures of the claims in claims.toml.
@@ -34,9 +32,8 @@ def cl_fobos_claims(records: Records, *, printed: bool = True) -> list[Finding]:
     return find_evidence(claims, Measures(records))
 
 
-def cl_fobos_timing_claims(records: Records) -> list[Finding]:
-    """Claims on run times, and on run times and R̄(T)."""
-    return find_evidence(read_claims(__file__, "run_times"), Measures(records))
+TIMING_CLAIMS: Final = read_claims(__file__, "run_times")
+"""Claims on run times, and on run times and R̄(T)."""
 
 
 def lambda_label(lam: float) -> str:
@@ -81,7 +78,7 @@ class Measures(NamedTuple):
         variants = {runs.OWN: ""} | {words: f", {title}, the paper's α₀" for words, title in runs.OTHERS.items()}
         for words, features in variants.items():
             for number, (lam, table) in enumerate(runs.PUBLISHED.items(), start=1):
-                printed = {method.name: getattr(row, name) for method, row in zip(runs.METHODS, table, strict=True)}
+                printed = {method: getattr(row, name) for method, row in table.items()}
                 values = _by_method(_runs(self.records, lam, words), name)
                 here = "; ".join(f"{method}: {mean(own):.4f} for {printed[method]:g}" for method, own in values.items())
                 pairs = [Pair(own, [printed[method]] * len(own), method) for method, own in values.items()]
@@ -228,9 +225,9 @@ def tradeoff_figure(results: Sequence[Row]) -> charts.Chart:
 
 def nonzeros_figure(rows: Sequence[Row]) -> charts.Chart:
     """Share of nonzero weights around every K-th round."""
-    looks = {name: {"colour": _look(name)["colour"]} for name in distinct(rows, "method")}
+    looks = {name: {"colour": _look(name)["colour"], "width": 1.2} for name in distinct(rows, "method")}
     label = "{rounds:,} rounds: {value:.2f} %"
-    series = lines_by(rows, "method", "rounds", "share", looks, label=label, scale=100, width=1.2)
+    series = lines_by(rows, "method", "rounds", "share", looks, label=label, scale=100)
     return charts.line_chart(series, "rounds", "nonzero weights, %", zero="xy")
 
 
@@ -241,7 +238,7 @@ def nonzeros_figure(rows: Sequence[Row]) -> charts.Chart:
 def cl_fobos_page(records: Records, inputs: dict[str, Any]) -> str:
     """The HTML of the page."""
     nonzeros = [
-        plot(
+        charts.plot(
             f"nonzeros-{figure.K}",
             f"Share of nonzero weights, {_figure_label(figure.lam, figure.K)}",
             nonzeros_figure(select(records["nonzeros"], lam=figure.lam, repetition=0)),
@@ -250,9 +247,9 @@ def cl_fobos_page(records: Records, inputs: dict[str, Any]) -> str:
     ]
     return render(
         "cl_fobos",
-        inputs,
         records,
-        timing_claims=cl_fobos_timing_claims(records),
+        find_evidence(TIMING_CLAIMS, Measures(records)),
+        inputs=inputs,
         sections=[_section(records, number, lam) for number, lam in enumerate(runs.PUBLISHED, start=1)],
         nonzeros=nonzeros,
         largest_difference=max(abs(row["float32_difference"]) for row in records["results"]),
@@ -271,7 +268,7 @@ def _section(records: Records, number: int, lam: float) -> dict[str, Any]:
         "number": number,
         "title": title,
         "rows": rows,
-        "tradeoff": plot(f"tradeoff-{number}", f"R̄(T) against run time, {title}", tradeoff_figure(rows)),
+        "tradeoff": charts.plot(f"tradeoff-{number}", f"R̄(T) against run time, {title}", tradeoff_figure(rows)),
     }
 
 
@@ -334,11 +331,11 @@ def reproduce_cl_fobos(
         raise InputError(
             f"rounds={rounds} must be at least {least}, the first lazy evaluation of Figure 2.", code="invalid-option"
         )
-    if domain is not None and domain not in DOMAINS:
-        raise InputError(f"domain={domain!r} must be one of {', '.join(DOMAINS)}.", code="invalid-option")
-    known = sources.choose_sources(*DOMAINS, *(f"{name}-text" for name in DOMAINS))
+    if domain is not None and domain not in sources.DOMAINS:
+        raise InputError(f"domain={domain!r} must be one of {', '.join(sources.DOMAINS)}.", code="invalid-option")
+    known = sources.choose_sources(*sources.DOMAINS, *(f"{name}-text" for name in sources.DOMAINS))
     found, _ = sources.find_sources(data, known)
-    first = domain or min((source.paper for source in found), key=DOMAINS.index)
+    first = domain or min((source.paper for source in found), key=sources.DOMAINS.index)
     chosen, files = sources.find_sources(data, sources.choose_sources(first, f"{first}-text"))
     own, *text = chosen
     inputs: dict[str, Any] = {
@@ -351,11 +348,15 @@ def reproduce_cl_fobos(
 
     def compute(run: Run) -> Records:
         (_, documents), *wide = run.documents(chosen, files)
-        draws = _draws(own, documents, repetitions, rounds)
+        size, _ = sources.PRINTED[own.paper]
+        draws = _draws(documents, size, repetitions, rounds)
         others: dict[str, list[runs.Draw]] = {}
         if text:
-            counts = _draws(text[0], wide[0][1], min(repetitions, runs.SEARCHED), rounds)
-            others = dict(zip(runs.OTHERS, (counts, [draw.presence() for draw in counts]), strict=True))
+            counts = _draws(wide[0][1], size, min(repetitions, runs.SEARCHED), rounds)
+            ones = counts[0].features.copy()
+            ones.data[:] = 1
+            presence = [draw._replace(features=ones, digest=f"{draw.digest}, presence") for draw in counts]
+            others = dict(zip(runs.OTHERS, (counts, presence), strict=True))
         inputs.update(_sizes(draws[0], *others.values()))
         records = runs.run_experiments(draws, others, run)
         return records | judge(cl_fobos_claims(records, printed=own.paper == runs.DOMAIN))
@@ -363,10 +364,9 @@ def reproduce_cl_fobos(
     return EXPERIMENT.run(Run(out, progress), compute, inputs, files)
 
 
-def _draws(source: DocumentSource, documents: Documents, repetitions: int, rounds: int) -> list[runs.Draw]:
-    """Data sets drawn from the paper's number of examples, which are themselves drawn if there are more."""
+def _draws(documents: sources.Documents, size: int, repetitions: int, rounds: int) -> list[runs.Draw]:
+    """Data sets drawn from so many examples, which are themselves drawn if there are more."""
     features, labels, digest = documents.rows, documents.labels.astype(np.int64), documents.digest
-    size = sources.PRINTED[source.paper][0]
     if len(labels) > size:
         generator = np.random.Generator(np.random.PCG64([size, len(labels)]))
         chosen = np.sort(generator.permutation(len(labels))[:size])

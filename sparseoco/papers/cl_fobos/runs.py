@@ -65,11 +65,6 @@ class Setting(NamedTuple):
     eta0: float
 
     @property
-    def parameters(self) -> dict[str, Any]:
-        """The learner's."""
-        return {"lam": self.lam, "eta0": self.eta0} | ({} if self.method.K is None else {"K": self.method.K})
-
-    @property
     def row(self) -> Row:
         """Its columns in the tables."""
         return {"lam": self.lam, "method": self.method.name, "eta0": self.eta0}
@@ -102,8 +97,11 @@ FIGURES: Final = (
     Figure(Setting(lazy(750), 1e-5, 0.595), Setting(CL_FOBOS, 1e-5, 0.595), 750),
 )
 _PRINTED = read_toml(Path(__file__).with_name("published.toml"))
-PUBLISHED: Final = {table["lam"]: tuple(Printed(*row) for row in table["rows"]) for table in _PRINTED["tables"]}
-"""Tables 1 to 6 by λ, rows in the order of `METHODS`."""
+PUBLISHED: Final = {
+    table["lam"]: {method.name: Printed(*row) for method, row in zip(METHODS, table["rows"], strict=True)}
+    for table in _PRINTED["tables"]
+}
+"""Tables 1 to 6 by λ, rows by method."""
 LAMS: Final = tuple(PUBLISHED)
 SNAPSHOT_ROUNDS: Final[list[int]] = _PRINTED["snapshots"].pop("rounds")
 SNAPSHOTS: Final[dict[str, list[tuple[float, int]]]] = _PRINTED["snapshots"]
@@ -200,12 +198,6 @@ class Draw(NamedTuple):
         own = {"examples": self.digest, "repetition": self.repetition, "rounds": self.rounds}
         return Cell({"what": f"cl-fobos {what}", "sparseoco": __version__, **own, **options}, run)
 
-    def presence(self) -> "Draw":
-        """The same with 1 for every count."""
-        features = self.features.copy()
-        features.data[:] = 1
-        return self._replace(features=features, digest=f"{self.digest}, presence")
-
     def order(self) -> NDArray[np.int64]:
         """The example of every round, drawn with replacement."""
         generator = np.random.Generator(np.random.PCG64([self.repetition, self.rounds]))
@@ -227,9 +219,10 @@ class Draw(NamedTuple):
 
     def learner(self, settings: Sequence[Setting], *, average: str = "none", **options: Any) -> Learner:
         """A new learner of the configurations of a method."""
-        averaged = {"average": average} if average != "none" else {}
-        grid = [setting.parameters | averaged for setting in settings]
-        return Learner(settings[0].method.algorithm, grid=grid, n_features=self.features.shape[1], **options)
+        method = settings[0].method
+        shared = ({"K": method.K} if method.K is not None else {}) | ({"average": average} if average != "none" else {})
+        grid = [{"lam": setting.lam, "eta0": setting.eta0, **shared} for setting in settings]
+        return Learner(method.algorithm, grid=grid, n_features=self.features.shape[1], **options)
 
 
 def search_cell(draw: Draw, method: FobosMethod, lams: Sequence[float] = LAMS, steps: Sequence[float] = STEPS) -> Cell:
@@ -507,7 +500,7 @@ def run_experiments(draws: list[Draw], others: dict[str, list[Draw]], run: Run) 
     records = _search(draws[:SEARCHED], run)
     steps = {(row["method"], row["lam"]): row for row in select(records["search"], chosen=True)}
     here = [Setting(method, lam, steps[method.name, lam]["eta0"]) for method, lam in ORDER]
-    paper = [Setting(method, lam, _printed(method.name, lam).eta0) for method, lam in ORDER]
+    paper = [Setting(method, lam, PUBLISHED[lam][method.name].eta0) for method, lam in ORDER]
     records["runs"] = []
     for eta0_of, words, settings, data_sets in (
         ("here", OWN, here, draws),
@@ -523,10 +516,6 @@ def run_experiments(draws: list[Draw], others: dict[str, list[Draw]], run: Run) 
     records["timings"] += _timings(draws, here, run) + ladder_timings(draws, chosen, run)
     records["equal_time"] = equal_time_runs(draws, chosen, records["timings"], run)
     return records
-
-
-def _printed(method: str, lam: float) -> Printed:
-    return PUBLISHED[lam][[own.name for own in METHODS].index(method)]
 
 
 def _search(draws: list[Draw], run: Run) -> Records:
@@ -554,7 +543,8 @@ def _result(rows: list[Row], searched: Row) -> Row:
     for words, suffix in {OWN: "at_paper_eta0", **{words: words for words in OTHERS}}.items():
         at_paper = select(own, eta0_of="paper", words=words)
         result |= {f"{name}_{suffix}": mean(column(at_paper, name)) if at_paper else None for name in both}
-    result |= {f"paper_{name}": value for name, value in _printed(result["method"], result["lam"])._asdict().items()}
+    printed = PUBLISHED[result["lam"]][result["method"]]
+    result |= {f"paper_{name}": value for name, value in printed._asdict().items()}
     in_search = mean(column(here[:SEARCHED], "objective"))
     return result | {"float32_difference": searched["objective"] - in_search}
 

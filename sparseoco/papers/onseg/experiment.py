@@ -6,21 +6,20 @@ from typing import Any, Final, NamedTuple
 
 from sparseoco.core.formatting import amount
 from sparseoco.core.logs import ProgressCallback, no_progress
-from sparseoco.papers import claims
-from sparseoco.papers.claims import Finding, Measured, Pair, format_mean
+from sparseoco.papers.claims import Measured, Pair, find_evidence, format_mean, judge_by_rules, read_claims
 from sparseoco.papers.experiment import Experiment, Run, check_repetitions, lines_by, read_schemas, render
 from sparseoco.papers.onseg import runs
 from sparseoco.papers.rows import Records, Row, column, distinct, extend, grouped, mean, mean_and_error, select
 from sparseoco.papers.sources import find_file, no_input_files
 from sparseoco.report import charts
-from sparseoco.report.charts import Plot, plot
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Measures of the claims in claims.toml.
 
 
-CLAIMS: Final = claims.read_claims(__file__)
-RUN_TIMES: Final = claims.read_claims(__file__, "run_times")
+CLAIMS: Final = read_claims(__file__)
+RUN_TIMES: Final = read_claims(__file__, "run_times")
+"""Whether a round of ONSEG takes less time than one of OGD and ONS, by turns."""
 TITLES: Final = {source.name: source.title for source in runs.SOURCES}
 Pairs = Sequence[tuple[str, str, str]]
 """A label, a method, and the one that the paper has it outperform."""
@@ -42,18 +41,11 @@ CRITERIA: Final = (
 """The paper shows error rates and tunes nothing: its β is that of its theorem."""
 
 
-def onseg_claims(records: Records, criterion: Criterion) -> list[Finding]:
-    """All claims but those on run times, with classifications compared by this criterion."""
-    return claims.find_evidence(CLAIMS, Measures(records, criterion))
-
-
-def onseg_timing_claims(records: Records) -> list[Finding]:
-    """Whether a round of ONSEG takes less time than one of OGD and ONS, by turns."""
-    return claims.find_evidence(RUN_TIMES, Measures(records))
-
-
 class Measures(NamedTuple):
-    """What the claims are tested on: `measure` in claims.toml is the name of a method."""
+    """What the claims are tested on: `measure` in claims.toml is the name of a method.
+
+    Classifications are compared by the criterion.
+    """
 
     records: Records
     criterion: Criterion = CRITERIA[0]
@@ -146,11 +138,15 @@ LATE: Final = 0.003
 def onseg_page(records: Records, inputs: dict[str, Any]) -> str:
     """The HTML of the page."""
     sources = {source.name: source for source in runs.SOURCES}
+    # Where the value chosen in hindsight was at an end of its grid, beyond which the best may lie.
+    panels = {row["panel"]: row["title"] for row in records["panels"]}
+    places = [(f"{TITLES[row['experiment']]}, {row['setting']}", row) for row in records["methods"]]
+    places += [(panels[row["panel"]], row) for row in records["panel_methods"]]
     return render(
         "onseg",
-        inputs,
         records,
-        timing_claims=onseg_timing_claims(records),
+        find_evidence(RUN_TIMES, Measures(records)),
+        inputs=inputs,
         sections=[
             (sources[rows[0]["experiment"]], [(row, _figures(records, row)) for row in rows])
             for rows in grouped(records["experiments"], "experiment")
@@ -158,7 +154,7 @@ def onseg_page(records: Records, inputs: dict[str, Any]) -> str:
         panels=[(panel, _panel_figure(records, panel)) for panel in records["panels"]],
         mean_and_error=_mean_and_error,
         style=STYLE,
-        edges=_edges(records),
+        edges=[f"{row['method']}: {place}" for place, row in places if row["at_edge"]],
         betas=_range(runs.BETAS),
         step_factors=_range(runs.STEP_FACTORS),
         rules=[criterion.title for criterion in CRITERIA],
@@ -176,7 +172,7 @@ def _mean_and_error(rows: Sequence[Row], name: str) -> tuple[float | None, float
     return mean_and_error(values) if len(values) > 1 else (values[0] if values else None, None)
 
 
-def _figures(records: Records, experiment: Row) -> list[Plot]:
+def _figures(records: Records, experiment: Row) -> list[charts.Plot]:
     """Of an experiment, unless features are standardised."""
     if experiment["setting"] == runs.STANDARDISED:
         return []
@@ -188,11 +184,11 @@ def _figures(records: Records, experiment: Row) -> list[Plot]:
         columns = ("error_rate", "error_low", "error_high")
         own = _not_tuned_by(curves, runs.LOSS)
         figure = spread_figure(own, columns, {"best fixed point": best_error}, "error rate so far, %", 100.0)
-        figures.append(plot(f"{name}-error", f"Error rate so far, {title}", figure))
+        figures.append(charts.plot(f"{name}-error", f"Error rate so far, {title}", figure))
     levels = {"best fixed point of the ball": experiment["best_loss"], "x = 0": experiment["zero_loss"]}
     columns = ("mean_loss", "loss_low", "loss_high")
     figure = spread_figure(_not_tuned_by(curves, runs.ERROR), columns, levels, "mean loss so far", 1.0)
-    return [*figures, plot(f"{name}-loss", f"Mean loss so far, {title}", figure)]
+    return [*figures, charts.plot(f"{name}-loss", f"Mean loss so far, {title}", figure)]
 
 
 def _not_tuned_by(curves: Sequence[Row], measure: str) -> list[Row]:
@@ -201,19 +197,11 @@ def _not_tuned_by(curves: Sequence[Row], measure: str) -> list[Row]:
     return [row for row in curves if row["method"] not in names]
 
 
-def _edges(records: Records) -> list[str]:
-    """Where the value chosen in hindsight was at an end of its grid, beyond which the best may lie."""
-    titles = {row["panel"]: row["title"] for row in records["panels"]}
-    places = [(f"{TITLES[row['experiment']]}, {row['setting']}", row) for row in records["methods"]]
-    places += [(titles[row["panel"]], row) for row in records["panel_methods"]]
-    return [f"{row['method']}: {place}" for place, row in places if row["at_edge"]]
-
-
-def _panel_figure(records: Records, panel: Row) -> Plot:
+def _panel_figure(records: Records, panel: Row) -> charts.Plot:
     returns, columns = select(records["returns"], panel=panel["panel"]), ("mean_return", "low", "high")
     levels = {"equal weights": panel["equal_shares"], "best stock in hindsight": panel["best_stock"]}
     figure = spread_figure(returns, columns, levels, f"mean return per {panel['period']} so far, %", 100.0)
-    return plot(panel["panel"], f"Mean return so far, {panel['title']}", figure)
+    return charts.plot(panel["panel"], f"Mean return so far, {panel['title']}", figure)
 
 
 def spread_figure(
@@ -243,18 +231,11 @@ def spread_figure(
 # Data files → tables, a page, and which of the paper's claims hold.
 
 
-REPETITIONS: Final = 20
-DRAWS: Final = 100
 ONSEG: Final = Experiment("onseg", read_schemas(__file__), onseg_page)
 
 
 def reproduce_onseg(
-    data: Path,
-    out: Path,
-    *,
-    repetitions: int = REPETITIONS,
-    draws: int = DRAWS,
-    progress: ProgressCallback = no_progress,
+    data: Path, out: Path, *, repetitions: int = 20, draws: int = 100, progress: ProgressCallback = no_progress
 ) -> Path:
     """Run the experiments whose files are there; write OUT/*.parquet, OUT/inputs.json and OUT/onseg.html.
 
@@ -306,8 +287,8 @@ def reproduce_onseg(
         for done, dataset in enumerate(timed, start=1):
             extend(records, {"timings": runs.time_methods(dataset, select(records["methods"], **dataset.key))})
             progress("time", done, len(timed))
-        tested = {criterion.title: onseg_claims(records, criterion) for criterion in CRITERIA}
-        return records | claims.judge_by_rules(tested, CRITERIA[0].title)
+        tested = {criterion.title: find_evidence(CLAIMS, Measures(records, criterion)) for criterion in CRITERIA}
+        return records | judge_by_rules(tested, CRITERIA[0].title)
 
     missing = [name for name in names if name not in files]
     inputs = {"repetitions": repetitions, "draws": draws, "missing": missing}

@@ -20,7 +20,7 @@ from sparseoco.learners import find_algorithm
 from sparseoco.learners.domains import Constants, ball_constants
 from sparseoco.learners.ons import bandit_terms, ons_numbers
 from sparseoco.papers.experiment import Cell
-from sparseoco.papers.rows import Records, Row, as_rows, select, spread
+from sparseoco.papers.rows import Records, Row, as_rows, select
 from sparseoco.storage.locations import read_toml, storage_error
 from sparseoco.training.learner import Learner
 
@@ -229,9 +229,12 @@ class PlayResult(NamedTuple):
     seconds: float
 
 
-def play(game: Game, method: OnlineMethod, marks: Sequence[int], repetitions: Sequence[int] = (0,)) -> PlayResult:
-    """Run all repetitions together; the last mark is the number of rounds. Without classes, errors are 0."""
-    seeds = [{"repetition": r} for r in repetitions] if method.is_bandit else [{}]
+def play(game: Game | Dataset, method: OnlineMethod, marks: Sequence[int], numbers: Sequence[int] = (0,)) -> PlayResult:
+    """Run the repetitions of these numbers together; the last mark is the number of rounds.
+
+    Without classes, errors are 0.
+    """
+    seeds = [{"repetition": r} for r in numbers] if method.is_bandit else [{}]
     learner = Learner(
         method.algorithm,
         loss=game.loss,
@@ -241,7 +244,7 @@ def play(game: Game, method: OnlineMethod, marks: Sequence[int], repetitions: Se
     )
     copies = -(-CHUNK // len(game.labels))
     rows, labels = csr_matrix(np.tile(game.features, (copies, 1))), np.tile(game.labels, copies)
-    loss, error = np.empty((2, len(marks), len(repetitions)))
+    loss, error = np.empty((2, len(marks), len(numbers)))
     played, begun = 0, thread_time()
     for k, mark in enumerate(marks):
         while played < mark:
@@ -355,7 +358,10 @@ def _run(contest: Contest, method: OnlineMethod, repetitions: int) -> Records:
     measures = contest.measures(contest.play(method, contest.marks, numbers))
     key = contest.key | {"method": method.name}
     last = {mean: values[-1] for (mean, _, _), values in measures.items()}
-    curve = {name: line for names, own in measures.items() for name, line in zip(names, spread(own), strict=True)}
+    curve: dict[str, Any] = {}
+    for (average, low, high), values in measures.items():
+        first, ninth = np.quantile(values, (0.1, 0.9), axis=1)  # deciles
+        curve |= {average: values.mean(axis=1), low: first, high: ninth}
     rows = (
         [_parameters(method, contest.features) | {"at_edge": at_edge}],
         as_rows({contest.repetition: numbers, **last}),
@@ -555,7 +561,7 @@ def dataset_contest(dataset: Dataset) -> Contest:
         features,
         even_marks(dataset.rounds),
         methods,
-        partial(play, _game(dataset)),
+        partial(play, dataset),
         measures,
     )
 
@@ -586,21 +592,17 @@ def describe(dataset: Dataset) -> Row:
 
 def time_methods(dataset: Dataset, methods: Sequence[Row]) -> list[Row]:
     """The rows of timings of `TIMED_METHODS`, from a data set's rows of methods: one run of each in every turn."""
-    game, rounds = _game(dataset), min(dataset.rounds, TIMED)
+    rounds = min(dataset.rounds, TIMED)
     chosen = [
         OnlineMethod(row["method"], row["algorithm"], json.loads(row["parameters"]))
         for name in TIMED_METHODS
         for row in select(methods, method=name)
     ]
     for method in chosen:
-        play(game, method, [1])  # compiles
+        play(dataset, method, [1])  # compiles
     return [
         {"experiment": dataset.source.name, "method": method.name, "turn": turn, "rounds": rounds}
-        | {"seconds": play(game, method, [rounds]).seconds}
+        | {"seconds": play(dataset, method, [rounds]).seconds}
         for turn in range(TURNS)
         for method in chosen
     ]
-
-
-def _game(dataset: Dataset) -> Game:
-    return Game(dataset.features, dataset.labels, dataset.loss)

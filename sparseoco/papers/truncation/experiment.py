@@ -12,11 +12,8 @@ from sparseoco.papers import claims, sources
 from sparseoco.papers.claims import Comparison, Finding, Measured, Pair
 from sparseoco.papers.experiment import Experiment, Run, lines_by, look, read_schemas, render
 from sparseoco.papers.rows import Records, Row, column, distinct, extend, grouped, mean, mean_rows, select
-from sparseoco.papers.sources import DOMAINS
 from sparseoco.papers.truncation import runs
-from sparseoco.papers.truncation.runs import RDA, STDA_INF, error_at
 from sparseoco.report import charts
-from sparseoco.report.charts import plot
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Methods compared on a data set, fold by fold: errors and sparsities with a rule's λ, and errors at equal sparsity.
@@ -49,7 +46,7 @@ class SetRows(NamedTuple):
 
     def errors_at(self, method: str, sparsity: float) -> list[float] | None:
         """`error_at` in every fold; None if the λ of a fold do not enclose this sparsity."""
-        errors = [error_at(path, sparsity) for path in self.fold_paths(method)]
+        errors = [runs.error_at(path, sparsity) for path in self.fold_paths(method)]
         found = [error for error in errors if error is not None]
         return found if len(found) == len(errors) else None
 
@@ -89,6 +86,9 @@ SPARSE: Final = 0.8
 """Sparsity at which methods are compared, and from which on weights count as sparse."""
 CLAIMS: Final = {name: claims.read_claims(__file__, name) for name in ("stda", "sgft")}
 
+Pairs = Sequence[Sequence[str]]
+"""The names of two methods each."""
+
 _pair = partial(Pair, percent=True, overlap=claims.FOLDS_OVERLAP)
 """Shares in the ten folds of a cross-validation."""
 
@@ -114,9 +114,7 @@ class Measures(NamedTuple):
             folds, paths = (select(self.records[table], set=row["set"]) for table in ("folds", "paths"))
             yield SetRows(row["title"], folds, paths)
 
-    def folds(
-        self, pairs: Sequence[Sequence[str]], shares: Sequence[str] = ("error",), *, margin: float = 0.0
-    ) -> Iterator[Measured]:
+    def folds(self, pairs: Pairs, shares: Sequence[str] = ("error",), *, margin: float = 0.0) -> Iterator[Measured]:
         """Shares of both methods of each pair, of the first less the margin, on every set that has them."""
         for own in self._sets():
             if not {name for names in pairs for name in names} <= {row["method"] for row in own.folds}:
@@ -133,7 +131,7 @@ class Measures(NamedTuple):
                     values.append(_pair(left, own.shares(theirs, name), label))
             yield Measured(own.title, "; ".join(texts), values)
 
-    def folds_together(self, pairs: Sequence[Sequence[str]]) -> Iterator[Measured]:
+    def folds_together(self, pairs: Pairs) -> Iterator[Measured]:
         return (place._replace(values=[place.values]) for place in self.folds(pairs))
 
     def errors_at_sparsity(
@@ -164,14 +162,16 @@ class Measures(NamedTuple):
         """Figure 2 of 2012, where both methods select features in every fold, of two folds or more."""
         for data_set in self.records["sets"]:
             rows = select(self.records["frequencies"], set=data_set["set"])
-            folds = [set(column(select(rows, method=name), "fold")) for name in (STDA_INF, RDA)]
+            folds = [set(column(select(rows, method=name), "fold")) for name in (runs.STDA_INF, runs.RDA)]
             if not len(folds[0]) == len(folds[1]) > 1:
                 continue
             shares = []
             for fold in sorted({row["fold"] for row in rows}):
-                ours, theirs = (column(select(rows, fold=fold, method=name), "count") for name in (STDA_INF, RDA))
+                ours, theirs = (
+                    column(select(rows, fold=fold, method=name), "count") for name in (runs.STDA_INF, runs.RDA)
+                )
                 shares.append(mean(float(a < b) for a, b in zip(ours, theirs, strict=True)))
-            first = [select(rows, fold=rows[0]["fold"], method=name) for name in (STDA_INF, RDA)]
+            first = [select(rows, fold=rows[0]["fold"], method=name) for name in (runs.STDA_INF, runs.RDA)]
             selected = " and ".join(integer(own[0]["selected"]) for own in first)
             half = " and ".join(integer(own[len(own) // 2]["count"]) for own in first)
             here = (
@@ -210,35 +210,30 @@ class Measures(NamedTuple):
 
 def truncation_page(paper: runs.Paper, records: Records, inputs: dict[str, Any]) -> str:
     """The HTML of the page of a paper."""
-    methods = distinct(records["paths"], "method")
+    methods, unprinted = distinct(records["paths"], "method"), distinct(select(records["results"], table=""), "method")
+    # Besides the printed tables, one without a name and printed results for each kind of methods that no table has.
+    others = {title: names for title, names in runs.NOT_PRINTED.items() if set(names) <= set(unprinted)}
     return render(
         paper.name,
-        inputs,
         records,
+        inputs=inputs,
         rule=paper.rule,
         rules=runs.RULES,
-        sheets=_sheets(paper, records),
+        sheets=[*paper.printed, *(runs.PrintedTable("", title, names, {}) for title, names in others.items())],
         sections=[_section(records, row, methods) for row in records["sets"]],
         samples=runs.SAMPLES if paper.name == "stda" else {},
     )
-
-
-def _sheets(paper: runs.Paper, records: Records) -> list[runs.PrintedTable]:
-    """The tables of the page: those printed, and without a name and printed results those of other methods."""
-    unprinted = distinct(select(records["results"], table=""), "method")
-    others = {title: names for title, names in runs.NOT_PRINTED.items() if set(names) <= set(unprinted)}
-    return [*paper.printed, *(runs.PrintedTable("", title, methods, {}) for title, methods in others.items())]
 
 
 def _section(records: Records, data_set: Row, methods: Sequence[str]) -> dict[str, Any]:
     """A data set: error against sparsity; for STDA, Figure 2 and the features that only one method selects."""
     name, title = data_set["set"], data_set["title"]
     chart = path_figure(select(records["paths"], set=name), methods)
-    path = plot(f"path-{name}", f"Error against sparsity, {title}", chart)
+    path = charts.plot(f"path-{name}", f"Error against sparsity, {title}", chart)
     frequencies, rows = None, select(records.get("frequencies", []), set=name, fold=runs.HELD_OUT)
     if rows:
         heading = f"Occurrences of the selected features, {title}"
-        frequencies = plot(f"frequencies-{name}", heading, frequencies_figure(rows))
+        frequencies = charts.plot(f"frequencies-{name}", heading, frequencies_figure(rows))
     features = select(records.get("features", []), set=name)
     samples = [(method, select(features, method=method)) for method in runs.PAIR] if features else []
     return {"row": data_set, "path": path, "frequencies": frequencies, "samples": samples}
@@ -269,12 +264,12 @@ def frequencies_figure(rows: Sequence[Row]) -> charts.Chart:
         for row in rows
     ]
     looks = {
-        row["line"]: {"colour": charts.COLOURS[k], "dash": charts.DASHES[k], "heading": method}
+        row["line"]: {"colour": charts.COLOURS[k], "dash": charts.DASHES[k], "heading": method, "steps": True}
         for k, method in enumerate(runs.PAIR)
         for row in select(drawn, method=method)
     }
     label = "{percent:.0f} % of those selected: {count:,} times"
-    series = lines_by(drawn, "line", "percent", "shown", looks, label=label, steps=True)
+    series = lines_by(drawn, "line", "percent", "shown", looks, label=label)
     x = charts.linear_axis("selected features, from the rarest, %", charts.values_x(series))
     return charts.Chart(x, charts.log_axis("occurrences (log scale)", charts.values_y(series), counts=True), series)
 
@@ -284,7 +279,7 @@ def frequencies_figure(rows: Sequence[Row]) -> charts.Chart:
 
 
 _SCHEMAS: Final = read_schemas(__file__)
-_BOTH: Final = (*DOMAINS, *(f"{domain}-text" for domain in DOMAINS), "ob-2-1", "sb-2-1")
+_BOTH: Final = (*sources.DOMAINS, *(f"{domain}-text" for domain in sources.DOMAINS), "ob-2-1", "sb-2-1")
 STDA: Final = runs.Paper("stda", _BOTH, sources.PRINTED, runs.STDA_TABLES, _SCHEMAS, runs.SPARSEST)
 SGFT: Final = runs.Paper(
     "sgft",

@@ -15,7 +15,7 @@ from sparseoco import __version__
 from sparseoco.core.errors import InputError
 from sparseoco.kernels.order import fold_rows, gather
 from sparseoco.papers.experiment import Cell, Run
-from sparseoco.papers.rows import Records, Row, as_rows, column, extend, mean, mean_and_deviation, mean_rows, select
+from sparseoco.papers.rows import Records, Row, as_rows, column, extend, mean, mean_rows, select
 from sparseoco.papers.sources import Documents, DocumentSource
 from sparseoco.search.selection import choose
 from sparseoco.storage.locations import read_toml
@@ -402,7 +402,21 @@ def run_data_set(run: Run, paper: Paper, protocol: Protocol, source: DocumentSou
     if any(len(trials[0].fold_rows(fold)) == 0 for fold in range(trials[0].folds)):
         raise InputError(f"{source.title} has too few documents for {trials[0].folds} folds.", code="too-small")
     parts = run.cells_by(source.title, {trial.method.name: training_cells(trial) for trial in trials})
-    records: Records = {"sets": [_describe(paper.sizes, source, documents)]}
+    (n_documents, n_features), printed_sizes = documents.rows.shape, paper.sizes[source.paper]
+    described = {
+        "set": source.name,
+        "title": source.title,
+        "corpus": "20 Newsgroups" if source.groups else source.paper,  # sets of one corpus may share documents
+        "paper_set": source.paper,
+        "documents": n_documents,
+        "features": n_features,
+        "classes": len(documents.classes),
+        "nonzeros": documents.rows.nnz,
+        "paper_documents": printed_sizes[0],
+        "paper_features": printed_sizes[1],
+        "differs": source.differs,
+    }
+    records: Records = {"sets": [described]}
     for trial in trials:
         own = parts[trial.method.name]
         key = {"set": source.name, "method": trial.method.name}
@@ -411,7 +425,7 @@ def run_data_set(run: Run, paper: Paper, protocol: Protocol, source: DocumentSou
         means = mean_rows(path, ("lam",), ("error", "sparsity"))
         for rule in RULES:
             ruled, rows = key | {"rule": rule}, result_rows(trial, own, rule)
-            results = _with_printed(paper.printed, source, ruled, rows, means)
+            results = _with_printed(paper, source, ruled, rows, means)
             extend(records, {"folds": [ruled | row for row in rows], "results": results})
         seconds = sum(part["seconds"] for part in own)
         timing = {"trainings": len(own), "columns": len(trial.method.strengths), "seconds": seconds}
@@ -441,31 +455,14 @@ def _features(run: Run, trials: Sequence[Trial], parts: Mapping[str, list[Row]],
     return records
 
 
-def _describe(sizes: Mapping[str, tuple[int, int]], source: DocumentSource, documents: Documents) -> Row:
-    n_documents, n_features = sizes[source.paper]
-    return {
-        "set": source.name,
-        "title": source.title,
-        "corpus": source.corpus,
-        "paper_set": source.paper,
-        "documents": documents.rows.shape[0],
-        "features": documents.rows.shape[1],
-        "classes": len(documents.classes),
-        "nonzeros": documents.rows.nnz,
-        "paper_documents": n_documents,
-        "paper_features": n_features,
-        "differs": source.differs,
-    }
-
-
-def _with_printed(
-    tables: Sequence[PrintedTable], source: DocumentSource, key: Row, rows: Sequence[Row], path: Sequence[Row]
-) -> list[Row]:
+def _with_printed(paper: Paper, source: DocumentSource, key: Row, rows: list[Row], path: list[Row]) -> list[Row]:
     """A row per printed table that has the method, with its result if it has the set; one if no table has it."""
-    average, deviation = mean_and_deviation(column(rows, "error"))
+    errors = column(rows, "error")
+    average = sum(errors) / len(errors)
+    deviation = (sum((error - average) ** 2 for error in errors) / (len(errors) - 1)) ** 0.5
     ours = {"error": average, "deviation": deviation, "sparsity": mean(column(rows, "sparsity"))}
     results: list[Row] = []
-    for table in tables:
+    for table in paper.printed:
         if key["method"] in table.methods:
             row = key | ours | {"table": table.name}
             if source.paper in table.results:
