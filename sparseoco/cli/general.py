@@ -88,12 +88,7 @@ def init(inputs: list[str], *, out: Path = Path("run.toml"), force: bool = False
 
 
 @command(START)
-def fetch(
-    corpus: str | None = None,
-    *,
-    out: Path = Path("corpora"),
-    local: Annotated[Path | None, typer.Option("--from")] = None,
-) -> None:
+def fetch(corpus: str | None = None, *, out: Path = Path("corpora"), local: Path | None = None) -> None:
     """Download a public corpus and verify its checksum.
 
     It prints the [ingest] table of a run file for the corpus. **--from** takes a copy that you have downloaded.
@@ -106,7 +101,7 @@ def fetch(
         A corpus; by default, list them.
     out : FOLDER
         Local folder of the corpora.
-    local : PATH
+    local : --from PATH
         The downloaded file, or a folder of such files, to use instead of the network.
     """
     from sparseoco.datasets import corpora
@@ -128,7 +123,7 @@ def fetch(
 def generate(
     out: Location,
     *,
-    size: Annotated[str, typer.Option("--bytes")],
+    size: str,
     files: Count = None,
     vocabulary: int = 1_000_000,
     exponent: float = 1.1,
@@ -145,7 +140,7 @@ def generate(
     ----------
     out : OUT
         Folder of the corpus: OUT/text and OUT/planted.json.
-    size : SIZE
+    size : --bytes SIZE
         Total size of the files: 500MB, 5GB.
     files : N
         Number of files; by default one per 256 MiB.
@@ -278,10 +273,11 @@ def doctor(file: Location | None = None, *, cluster_file: ClusterFile = None, as
         raise typer.Exit(1)
 
 
+Interval = Annotated[float | None, typer.Option(min=0.5)]
+
+
 @command(RUNS)
-def status(
-    run: Location, *, as_json: bool = False, watch: Annotated[float | None, typer.Option(min=0.5)] = None
-) -> None:
+def status(run: Location, *, as_json: bool = False, watch: Interval = None) -> None:
     """Show the progress of a run, read from its files: steps, cells, the best so far, running processes.
 
     It never changes the run, and works from any machine that reads its folder.
@@ -364,16 +360,19 @@ def clean(run: Location, *, keep_models: Count = None, dry_run: bool = False) ->
         print_line("nothing was removed (--dry-run)")
 
 
+PAPER_HELP = "; ".join(f"{name}: {paper.meaning}" for name, paper in PAPERS.items()) + "."
+PaperName = Annotated[str, typer.Argument(help=PAPER_HELP)]
+Repetitions = Annotated[int | None, typer.Option(min=2)]
+
+
 @command(ANALYSIS)
 def reproduce(
-    paper: Annotated[
-        str, typer.Argument(help="; ".join(f"{name}: {paper.meaning}" for name, paper in PAPERS.items()) + ".")
-    ],
+    paper: PaperName,
     *,
     data: Path,
     out: Path,
-    repetitions: Annotated[int | None, typer.Option(min=2)] = None,
-    draws: Annotated[int | None, typer.Option(min=2)] = None,
+    repetitions: Repetitions = None,
+    draws: Repetitions = None,
     rounds: Count = None,
     domain: str | None = None,
 ) -> None:

@@ -6,10 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
-
 from sparseoco.cli.console import print_error, print_line, print_table, progress_bars
-from sparseoco.cli.options import MODELS, READING, STEPS, ClusterFlags, ModelOptions, ReadingFlags, command
+from sparseoco.cli.options import MODELS, READING, STEPS, ClusterFlags, ModelOptions, Positive, ReadingFlags, command
 from sparseoco.core.errors import InputError
 from sparseoco.core.formatting import integer, metric_name, metric_with_error, percent, plural, signed
 from sparseoco.core.option_models import validate
@@ -22,6 +20,13 @@ if TYPE_CHECKING:
     from sparseoco.pipeline.evaluation import Batches
     from sparseoco.pipeline.explanation import Explanation, ModelComparison
     from sparseoco.training.models import Model
+
+WhereFlags = Annotated[dict[str, Any], ModelOptions(EvaluateOptions, only=("where",))]
+LabelledFlags = Annotated[dict[str, Any], ModelOptions(TextOptions, only=(*READING, "label_field"), defaults=False)]
+SCORED = (*READING, "label_field", "encoding_errors", "max_bad_rows")
+ScoredFlags = Annotated[dict[str, Any], ModelOptions(TextOptions, only=SCORED, defaults=False)]
+KEEPING = dict.fromkeys(("keep_top", "keep_above", "keep_class", "keep_as"), "Kept documents")
+ScoreFlags = Annotated[dict[str, Any], ModelOptions(ScoreOptions, flags={"columns": "--column"}, panels=KEEPING)]
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Explanations and comparisons of models, as tables on the terminal.
@@ -152,7 +157,7 @@ def evaluate(
     model: Location,
     inputs: list[str],
     *,
-    given: Annotated[dict[str, Any], ModelOptions(TextOptions, only=(*READING, "label_field"), defaults=False)],
+    given: LabelledFlags,
     predictions: Location | None = None,
     as_json: bool = False,
 ) -> None:
@@ -200,11 +205,11 @@ def explain(
     model: Location,
     inputs: list[str] | None = None,
     *,
-    ids: Annotated[list[str] | None, typer.Option("--id")] = None,
-    of: Annotated[str | None, typer.Option("--class")] = None,
-    terms: Annotated[int, typer.Option(min=1)] = 10,
+    ids: list[str] | None = None,
+    of: str | None = None,
+    terms: Positive = 10,
     given: ReadingFlags,
-    as_json: Annotated[bool, typer.Option("--json")] = False,
+    as_json: bool = False,
 ) -> None:
     """Show why texts get their predictions: what each term adds to the margin, the intercept, the probability.
 
@@ -216,13 +221,13 @@ def explain(
     ----------
     inputs : INPUT
         Inputs as for ingest; by default the lines of standard input.
-    ids : ID
+    ids : --id ID
         Only the documents with these ids; may be repeated.
-    of : NAME
+    of : --class NAME
         The class to explain; by default the predicted one.
     terms : N
         Terms to show of each text.
-    as_json
+    as_json : --json
         Print one JSON object per text.
     """
     from sparseoco.pipeline.explanation import Explainer, explain_batches
@@ -244,8 +249,8 @@ def compare(
     second: Location,
     inputs: list[str] | None = None,
     *,
-    features: Annotated[int, typer.Option(min=1)] = 10,
-    given: Annotated[dict[str, Any], ModelOptions(EvaluateOptions, only=("where",))],
+    features: Positive = 10,
+    given: WhereFlags,
     as_json: bool = False,
 ) -> None:
     """Show what changed from one model to another: options, weights gained, lost and changed most, and the error.
@@ -314,25 +319,9 @@ def export(model: Location, *, to: Literal["sklearn"], out: Location) -> None:
 # The command that scores a corpus.
 
 
-KEEPING = dict.fromkeys(("keep_top", "keep_above", "keep_class", "keep_as"), "Kept documents")
-
-
 @command(STEPS)
 def score(
-    model: Location,
-    inputs: list[str],
-    *,
-    out: Location,
-    given: Annotated[dict[str, Any], ModelOptions(ScoreOptions, flags={"columns": "--column"}, panels=KEEPING)],
-    reading: Annotated[
-        dict[str, Any],
-        ModelOptions(
-            TextOptions,
-            only=(*READING, "label_field", "encoding_errors", "max_bad_rows"),
-            defaults=False,
-        ),
-    ],
-    cluster: ClusterFlags,
+    model: Location, inputs: list[str], *, out: Location, given: ScoreFlags, reading: ScoredFlags, cluster: ClusterFlags
 ) -> None:
     """Score the documents of a corpus of any size: margins, probabilities and predictions as Parquet, one part a split.
 

@@ -331,6 +331,7 @@ _DESCRIBED = re.compile(r"^(\w+)(?: : (.+))?\n((?:    .*\n?)+)", re.MULTILINE)
 """An entry of the section Parameters of a docstring."""
 ClusterFile = Annotated[Location | None, typer.Option(rich_help_panel="Cluster")]
 Count = Annotated[int | None, typer.Option(min=1)]
+Positive = Annotated[int, typer.Option(min=1)]
 
 
 def cluster_options(file: Location | None, flags: Mapping[str, Any]) -> ClusterOptions:
@@ -515,20 +516,20 @@ def _log_file(text: str) -> str:
     return str(local_path(text))
 
 
+Version = Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)]
+LogFile = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE",
+        help="Append log events to a local file, one JSON object per line; - is standard error.",
+        parser=_log_file,
+        envvar=ENVIRONMENT,
+    ),
+]
+
+
 @app.callback(invoke_without_command=True)
-def _before(
-    context: typer.Context,
-    version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
-    log: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            help="Append log events to a local file, one JSON object per line; - is standard error.",
-            parser=_log_file,
-            envvar=ENVIRONMENT,
-        ),
-    ] = None,
-) -> None:
+def _before(context: typer.Context, version: Version = False, log: LogFile = None) -> None:
     if version:
         from sparseoco import __version__
 

@@ -23,11 +23,25 @@ INGEST_PANELS = (
     | dict.fromkeys(("duplicates", "encoding_errors", "max_bad_rows"), "Errors and limits")
     | dict.fromkeys(("max_line_bytes", "shard_bytes"), "Errors and limits")
 )
-STOPPING = dict.fromkeys(("time_limit",), "Early stopping")
+IngestFlags = Annotated[
+    dict[str, Any],
+    ModelOptions(
+        IngestOptions, without=("inputs", "store", "holdout"), flags={"classes": "--class"}, panels=INGEST_PANELS
+    ),
+]
+EARLY_STOPPING = "Early stopping"
+SearchFlags = Annotated[
+    dict[str, Any],
+    ModelOptions(SearchOptions, without=("algorithms", "lambda_max"), panels={"time_limit": EARLY_STOPPING}),
+]
+Halving = Annotated[float | None, typer.Option(rich_help_panel=EARLY_STOPPING)]
 TRAIN_FIELDS = (
     *("loss", "penalty", "intercept", "class_weight", "epochs", "shuffle"),
     *("warm_start", "features_from", "dtype", "seed", "max_memory"),
 )
+TrainFlags = Annotated[dict[str, Any], ModelOptions(SearchOptions, only=TRAIN_FIELDS)]
+NightlyFlags = Annotated[dict[str, Any], ModelOptions(NightlyOptions, defaults=False)]
+OptimumFlags = Annotated[dict[str, Any], ModelOptions(OptimumOptions, flags={"alphas": "--alpha"})]
 
 
 @command(RUNS)
@@ -56,17 +70,7 @@ def run(file: Location, *, cluster_file: ClusterFile = None) -> None:
 
 @command(STEPS)
 def ingest(
-    inputs: list[str],
-    *,
-    out: Location | None = None,
-    given: Annotated[
-        dict[str, Any],
-        ModelOptions(
-            IngestOptions, without=("inputs", "store", "holdout"), flags={"classes": "--class"}, panels=INGEST_PANELS
-        ),
-    ],
-    dry_run: bool = False,
-    cluster: ClusterFlags,
+    inputs: list[str], *, out: Location | None = None, given: IngestFlags, dry_run: bool = False, cluster: ClusterFlags
 ) -> None:
     """Convert raw text to Parquet shards of term counts, identical to those of scikit-learn's CountVectorizer.
 
@@ -115,20 +119,11 @@ def search(
     store: Location,
     *,
     out: Location,
-    algorithms: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--algorithm",
-            metavar="NAME",
-            help=f"A learner to try (see sparseoco algorithms); by default {DEFAULT_ALGORITHM}. Repeatable.",
-        ),
-    ] = None,
+    algorithms: list[str] | None = None,
     grid: list[str] | None = None,
-    given: Annotated[
-        dict[str, Any], ModelOptions(SearchOptions, without=("algorithms", "lambda_max"), panels=STOPPING)
-    ],
+    given: SearchFlags,
     features: FeatureFlags,
-    halving: Annotated[float | None, typer.Option(rich_help_panel="Early stopping")] = None,
+    halving: Halving = None,
     threshold: str | None = None,
     cluster: ClusterFlags,
 ) -> None:
@@ -143,6 +138,8 @@ def search(
     ----------
     out : FOLDER
         Folder of the run.
+    algorithms : --algorithm NAME
+        A learner to try (see sparseoco algorithms); by default adagrad. Repeatable.
     grid : [NAME.]PARAMETER=V,V,…
         Values of a parameter, of one learner or of all that have it, instead of the default grid; LOW..HIGH is a range
         to draw from (see --samples), and for lam and alpha relative:V,V,… are values times λ_max, the least penalty at
@@ -174,11 +171,11 @@ def train(
     store: Location,
     *,
     out: Location,
-    given: Annotated[dict[str, Any], ModelOptions(SearchOptions, only=TRAIN_FIELDS)],
+    given: TrainFlags,
     features: FeatureFlags,
     cluster: ClusterFlags,
     algorithm: str = DEFAULT_ALGORITHM,
-    parameters: Annotated[list[str] | None, typer.Option("--set")] = None,
+    parameters: list[str] | None = None,
 ) -> None:
     """Train one configuration on all the data.
 
@@ -193,7 +190,7 @@ def train(
         Folder of the model.
     algorithm : NAME
         The learner (see sparseoco algorithms).
-    parameters : PARAMETER=VALUE
+    parameters : --set PARAMETER=VALUE
         A parameter of the learner (see sparseoco algorithms). Repeatable.
     """
     values = flags.parameter_values(parameters)
@@ -231,11 +228,7 @@ def report(run: Location) -> None:
 
 @command(RUNS)
 def nightly(
-    file: Location,
-    *,
-    given: Annotated[dict[str, Any], ModelOptions(NightlyOptions, defaults=False)],
-    cluster_file: ClusterFile = None,
-    rollback: flags.Count = None,
+    file: Location, *, given: NightlyFlags, cluster_file: ClusterFile = None, rollback: flags.Count = None
 ) -> None:
     """Ingest new files, evaluate the deployed model on them, continue training, and promote a better model.
 
@@ -283,12 +276,7 @@ def nightly(
 
 @command(ANALYSIS)
 def optimum(
-    store: Location,
-    *,
-    out: Location,
-    given: Annotated[dict[str, Any], ModelOptions(OptimumOptions, flags={"alphas": "--alpha"})],
-    features: FeatureFlags,
-    cluster: ClusterFlags,
+    store: Location, *, out: Location, given: OptimumFlags, features: FeatureFlags, cluster: ClusterFlags
 ) -> None:
     """Minimise the regularised loss over all the data, to a certified duality gap, for each alpha.
 
