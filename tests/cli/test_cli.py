@@ -134,7 +134,7 @@ def test_training_continues_from_a_model_with_new_text(tmp_path: Path, cli: Cli)
     said = re.search(r"warm start: (\d+) of (\d+) weights found", printed)
     assert said is not None
     assert 0 < int(said[1]) <= int(said[2])
-    grid = ("--algorithm", "cl-fobos", "--folds", 2, "--grid", "lam=1e-5,1e-3", "--grid", "eta0=0.3")
+    grid = ("--algorithm", "fobos", "--folds", 2, "--grid", "lam=1e-5,1e-3", "--grid", "eta0=0.3")
     assert said[0] in cli("search", new, "--out", tmp_path / "run", *grid, *first).out
     run = json.loads((tmp_path / "run" / "run.json").read_bytes())  # as seen from its folder, like the store
     assert (run["search"]["warm_start"], run["corpus"]["folder"]) == ("../first", "../new")

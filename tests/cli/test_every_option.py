@@ -255,7 +255,7 @@ EPOCHS = "--algorithm caos-erm"
 LEARNING: Entries = {
     "--out": Elsewhere(PLACE),
     "--loss": [Case("--loss logistic", STORES - NUMBERS, STORES), never(TWO, "--loss huber", "invalid-metric")],
-    "--penalty": [only(STORES, "--penalty l2", base="--algorithm fobos")],
+    "--penalty": [only(STORES, "--penalty l2", base="--algorithm fobos --dtype float64")],
     "--intercept": [only(STORES, "--intercept", free=DEFAULT)],
     "--no-intercept": [only(STORES, "--no-intercept")],
     "--class-weight": [

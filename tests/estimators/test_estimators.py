@@ -338,7 +338,7 @@ def test_probabilities_of_extreme_margins() -> None:
     assert probabilities.sum(axis=1) == pytest.approx(1.0)
     assert probabilities[0] == pytest.approx(1 / 3)
     with pytest.raises(AttributeError):
-        plain_classifier(loss="hinge").fit(X, ["a", "b", "c"]).predict_proba(X)
+        plain_classifier(loss="hinge").fit(X, ["a", "b", "b"]).predict_proba(X)
 
 
 def test_a_fit_that_diverges_says_so_once() -> None:

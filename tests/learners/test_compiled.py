@@ -246,9 +246,7 @@ def test_columns_alone_or_with_others(name: str, first: int, monkeypatch: pytest
         assert own.tobytes() == few.tobytes()
 
 
-@pytest.mark.parametrize(
-    ("name", "penalty"), [("subgradient", "l1"), ("adagrad", "elastic_net"), ("cl-fobos", "group")]
-)
+@pytest.mark.parametrize(("name", "penalty"), [("subgradient", "l1"), ("adagrad", "l1"), ("cl-fobos", "group")])
 def test_margins_have_the_bits_with_which_rows_are_predicted(name: str, penalty: str) -> None:
     """In float32, whose weights have been rounded unless `Rule.weight_is_float64`."""
     case, played = Case(name, penalty, "logistic", "classes"), np.empty((1, 1, 3), np.float32)

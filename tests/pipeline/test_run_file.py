@@ -281,7 +281,7 @@ def test_commands_on_numbers(prices: RunFile, tmp_path: Path, cli: Cli) -> None:
     assert len([float(answer) for answer in predicted]) == 100
     cli("status", prices.out)
     train = ("train", prices.store, "--out")
-    cli(*train, tmp_path / "adagrad", "--loss", "huber")
+    cli(*train, tmp_path / "adagrad", "--loss", "huber", "--dtype", "float64")
     error = cli(*train, tmp_path / "c", "--algorithm", "adagrad", "--loss", "hinge", code=2).err
     assert "needs classes" in error
 
@@ -313,7 +313,9 @@ def test_nightly_runs_on_numbers(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def topical(tmp_path_factory: pytest.TempPathFactory) -> RunFile:
     folder = tmp_path_factory.mktemp("labels") / "topics"
-    run = prepare_labels(folder, topics, 'labels = "multi"\nweight_field = "w"', 'epochs = 3\nthreshold = "f1"')
+    run = prepare_labels(
+        folder, topics, 'labels = "multi"\nweight_field = "w"', 'epochs = 3\nthreshold = "f1"\nloss = "logistic"'
+    )
     run_steps.run_all(run)
     return run
 

@@ -81,7 +81,7 @@ def state(model: Path) -> bytes:
     return (model / "learner.npz").read_bytes()
 
 
-@pytest.mark.parametrize("algorithm", ["stda", "ogd"])
+@pytest.mark.parametrize("algorithm", ["stda", "ons"])
 def test_a_grown_vocabulary(tmp_path: Path, algorithm: str) -> None:
     """A learner continues with the new features, unless it touches all features."""
     store = make_store(tmp_path / "store")
@@ -143,7 +143,7 @@ def weights_by_name(model: Model) -> dict[str, float]:
 
 def test_another_learner_starts_from_the_weights(store: Path, tmp_path: Path) -> None:
     model = train(store, tmp_path / "first", epochs=2)
-    for algorithm in ("cl-fobos", "rda"):
+    for algorithm in ("cl-fobos", "fobos"):
         learner, found = begun(algorithm, store, tmp_path / "first")
         expected = np.zeros(FEATURES)
         expected[model.table["feature_id"].to_numpy()] = model.table["weight"].to_numpy()
@@ -225,7 +225,7 @@ def test_every_configuration_starts_from_the_weights(tables_of: TablesOf, store:
     """And its cells are never taken for those of a search that began from nothing, or from another model."""
     for name, epochs in (("first", 1), ("other", 2)):
         train(store, tmp_path / name, epochs=epochs)
-    cold = plain_search(algorithms={"cl-fobos": {"lam": [1e-4, 1e-3]}, "rda": {"lam": [1e-3]}}, folds=2)
+    cold = plain_search(algorithms={"cl-fobos": {"lam": [1e-4, 1e-3]}, "fobos": {"lam": [1e-3]}}, folds=2)
 
     def search(warm_start: str | None) -> list[float]:
         options = cold.model_copy(update={"warm_start": warm_start and str(tmp_path / warm_start)})
