@@ -18,7 +18,7 @@ from rich.text import Text
 
 from sparseoco.core.errors import SparseocoError, error_text
 from sparseoco.core.formatting import duration, printable
-from sparseoco.core.logs import ProgressCallback
+from sparseoco.core.logs import progress_to
 from sparseoco.core.signals import SIGNALS, print_stopped, raise_stopped
 
 errors = Console(stderr=True, highlight=False, soft_wrap=True)
@@ -94,12 +94,14 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, num
 
 
 @contextmanager
-def progress_bars() -> Iterator[ProgressCallback]:
-    """A callback (step, done, total) that draws a bar for each step on a terminal, with the time left;
-    elsewhere, also if TERM is dumb, it prints a line with the time left now and then, the first after `FIRST_LINE`
-    seconds."""
+def progress_bars() -> Iterator[None]:
+    """Draw a bar for the progress of each step on a terminal, with the time left.
+
+    Elsewhere, also if TERM is dumb, print a line with the time left now and then, the first after `FIRST_LINE` seconds.
+    """
     if not errors.is_terminal or errors.is_dumb_terminal:
-        yield ProgressLines(print_error)
+        with progress_to(ProgressLines(print_error)):
+            yield
         return
     from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
@@ -113,7 +115,8 @@ def progress_bars() -> Iterator[ProgressCallback]:
                 tasks[step] = progress.add_task(step, total=total)
             progress.update(tasks[step], completed=done, total=total)
 
-        yield report
+        with progress_to(report):
+            yield
 
 
 class ProgressLines:

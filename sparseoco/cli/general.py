@@ -112,8 +112,8 @@ def fetch(corpus: str | None = None, *, out: Path = Path("corpora"), local: Path
         cards = corpora.list_cards()
         print_table(("name", "title", "licence"), [(card.name, card.title, card.licence) for card in cards])
         return
-    with progress_bars() as progress:
-        fetched = corpora.fetch(corpus, out, local=local, progress=progress)
+    with progress_bars():
+        fetched = corpora.fetch(corpus, out, local=local)
     print_line(fetched.folder)
     print(f"In a run file:\n\n{fetched.ingest_table()}")
     print_next("writes a whole run file", "init", *fetched.inputs)
@@ -159,8 +159,8 @@ def generate(
     corpus = synthetic.SyntheticCorpus(
         total, files or -(-total // synthetic.FILE_BYTES), vocabulary, exponent, classes, seed
     )
-    with progress_bars() as progress:
-        synthetic.generate(corpus, out, progress=progress)
+    with progress_bars():
+        synthetic.generate(corpus, out)
     print_line(out / "text")
     print_next("converts it to shards", "ingest", out / "text", "--out", "STORE")
 
@@ -194,8 +194,8 @@ def demo(*, out: Path = Path("demo-run")) -> None:
     from sparseoco.cli.summaries import summarize_run
     from sparseoco.pipeline.demo import run_demo
 
-    with progress_bars() as progress:
-        described, page = run_demo(out, progress)
+    with progress_bars():
+        described, page = run_demo(out)
     summarize_run(described.out, page, tested=True)
     print_next("writes a run file for your own text", "init", "INPUT")
 
@@ -409,8 +409,8 @@ def reproduce(
         )
     from sparseoco.storage.tables import read_parquet_file
 
-    with progress_bars() as progress:
-        page = run(data, out, **options, progress=progress)
+    with progress_bars():
+        page = run(data, out, **options)
     claims = read_parquet_file(out / "claims.parquet").to_pylist()
     print_table(("claim", "where", "holds here"), [(row["claim"], row["where"], row["holds"]) for row in claims])
     print_line(f"report: {page}")

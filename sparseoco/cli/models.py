@@ -176,13 +176,13 @@ def evaluate(
     from sparseoco.pipeline.evaluation import check_predictions, evaluate_model
     from sparseoco.training.models import Model
 
-    with progress_bars() as progress:
+    with progress_bars():
         where, reading = given.get("where", {}), OF_FILES | given
         with with_stdin(inputs) as files:
             opened = Model(model)
             if predictions is not None:
                 check_predictions(predictions, opened, files, reading)
-            result = evaluate_model(opened, files, where, progress, predictions, reading=reading)
+            result = evaluate_model(opened, files, where, predictions, reading=reading)
     if as_json:
         print(json.dumps(result, indent=1))
         return
@@ -275,10 +275,8 @@ def compare(
     from sparseoco.pipeline.explanation import compare_models
     from sparseoco.training.models import Model
 
-    with progress_bars() as progress:
-        found = compare_models(
-            Model(first), Model(second), inputs or (), given.get("where", {}), limit=features, progress=progress
-        )
+    with progress_bars():
+        found = compare_models(Model(first), Model(second), inputs or (), given.get("where", {}), limit=features)
     if as_json:
         print(json.dumps(found.described, indent=1, ensure_ascii=False))
     else:
@@ -343,6 +341,6 @@ def score(
     from sparseoco.cli.summaries import summarize_scores
     from sparseoco.pipeline import steps
 
-    with progress_bars() as progress:
-        steps.score(str(model), inputs, out, options, cluster, reading=reading, progress=progress)
+    with progress_bars():
+        steps.score(str(model), inputs, out, options, cluster, reading=reading)
     summarize_scores(out)

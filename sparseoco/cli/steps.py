@@ -59,8 +59,8 @@ def run(file: Location, *, cluster_file: ClusterFile = None) -> None:
     from sparseoco.pipeline.ahead import compiled_ahead
 
     print_inputs(list(described.ingest.inputs), described.store, described.text)
-    with compiled_ahead(described), progress_bars() as progress:
-        page = run_steps.run_all(described, progress)
+    with compiled_ahead(described), progress_bars():
+        page = run_steps.run_all(described)
     summarize_ingest(described.store)
     summarize_run(described.out, page, tested=described.evaluate.names_test_set or described.text.holdout > 0)
     if described.score is not None:
@@ -91,7 +91,7 @@ def ingest(
     from sparseoco.cli.summaries import print_inputs, summarize_ingest, with_stdin
     from sparseoco.pipeline import steps
 
-    with with_stdin(inputs) as files, progress_bars() as progress:
+    with with_stdin(inputs) as files, progress_bars():
         print_inputs(files, out, options.text)
         if dry_run or out is None:
             return
@@ -102,7 +102,6 @@ def ingest(
             cluster,
             shard_bytes=options.shard_bytes,
             vocabulary=options.vocabulary,
-            progress=progress,
         )
     print_line(
         f"{out}: {plural(manifest.rows, 'document')}, {plural(manifest.features.count, 'feature')}, "
@@ -158,9 +157,9 @@ def search(
     from sparseoco.pipeline import steps
     from sparseoco.report.page import write_report
 
-    with progress_bars() as progress:
-        steps.search(store, out, options, cluster, name=out.resolve().name, progress=progress)
-        steps.train_best(store, out, cluster, progress=progress)
+    with progress_bars():
+        steps.search(store, out, options, cluster, name=out.resolve().name)
+        steps.train_best(store, out, cluster)
         page = write_report(out)
     summarize_run(out, page, tested=False)
     print_next("tests the model on other text", "evaluate", out, "INPUT")
@@ -202,11 +201,11 @@ def train(
     from sparseoco.store.shards import Store
     from sparseoco.training.models import Model
 
-    with progress_bars() as progress:
+    with progress_bars():
         options = resolve(options, Store.open(store))
         (configuration,) = options.configurations()
         warn_of_other_model(out, configuration, options)
-        steps.train(store, out, configuration, options, cluster, epochs=options.epochs, progress=progress)
+        steps.train(store, out, configuration, options, cluster, epochs=options.epochs)
     model = Model(out)
     warn_of_classes(model.never_predicted, NEW)
     summarize_model(model)
@@ -255,8 +254,8 @@ def nightly(
     from sparseoco.cli.summaries import summarize_ingest
     from sparseoco.pipeline.nightly import increment_line, left_out_lines, roll_back, run_nightly
 
-    with progress_bars() as progress:
-        outcome = roll_back(described, rollback) if rollback else run_nightly(described, progress=progress)
+    with progress_bars():
+        outcome = roll_back(described, rollback) if rollback else run_nightly(described)
     for line in left_out_lines(outcome.left_out):
         print_error(line)
     for increment in outcome.increments:
@@ -293,8 +292,8 @@ def optimum(
     from sparseoco.pipeline import comparators
     from sparseoco.storage.tables import read_parquet_file
 
-    with progress_bars() as progress:
-        folder = comparators.optimum(store, out, options, cluster, progress=progress)
+    with progress_bars():
+        folder = comparators.optimum(store, out, options, cluster)
     rows, table = read_parquet_file(folder / "optimum.parquet").to_pylist(), list[tuple[str, ...]]()
     for row in rows:
         reached = f"{row['objective']:.9g}", f"{row['gap']:.2g}", f"{row['relative_gap']:.1e}"
@@ -337,8 +336,8 @@ def regret(
     from sparseoco.report.page import write_report
     from sparseoco.storage.tables import read_parquet_file
 
-    with progress_bars() as progress:
-        folder = comparators.regret(run, cluster, numbers=configuration, store_folder=store, progress=progress, **given)
+    with progress_bars():
+        folder = comparators.regret(run, cluster, numbers=configuration, store_folder=store, **given)
         page = write_report(run)
     rows = list[tuple[Any, ...]]()
     for end in read_parquet_file(folder / "slopes.parquet").to_pylist():

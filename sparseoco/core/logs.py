@@ -16,18 +16,31 @@ from typing import Any, ParamSpec, TypeVar
 from sparseoco.core.errors import InputError, SparseocoError, error_text
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Callbacks by which steps report their progress.
+# The progress of steps, reported to whoever shows it.
 
 
 ProgressCallback = Callable[[str, int, int], None]
 """Called with the step's name, the units done and their total."""
+_callbacks: list[ProgressCallback] = []
 
 RowsCallback = Callable[[int], None]
 """Called with the rows of the stream processed so far, over all epochs."""
 
 
-def no_progress(step: str, done: int, total: int) -> None:
-    """Report nothing."""
+@contextmanager
+def progress_to(callback: ProgressCallback) -> Iterator[None]:
+    """Have the progress of all steps of this process reported to a callback."""
+    _callbacks.append(callback)
+    try:
+        yield
+    finally:
+        _callbacks.remove(callback)
+
+
+def report_progress(step: str, done: int, total: int) -> None:
+    """Report the units of a step that are done, and their total."""
+    for callback in _callbacks:
+        callback(step, done, total)
 
 
 # ----------------------------------------------------------------------------------------------------------------------

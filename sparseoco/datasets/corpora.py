@@ -24,7 +24,7 @@ from typing_extensions import TypedDict
 
 from sparseoco.core.errors import InputError, StorageError
 from sparseoco.core.formatting import not_one_of
-from sparseoco.core.logs import ProgressCallback
+from sparseoco.core.logs import report_progress
 from sparseoco.storage.commit import commit_json, digest_file, digest_value, read_validated, with_other_keys
 from sparseoco.storage.locations import storage_error, toml_value
 from sparseoco.storage.temporary import temporary_folder
@@ -219,7 +219,7 @@ def card(name: str) -> Card:
     return known[name]
 
 
-def fetch(name: str, out: Path, *, local: Path | None = None, progress: ProgressCallback | None = None) -> Fetched:
+def fetch(name: str, out: Path, *, local: Path | None = None) -> Fetched:
     """Fetch a corpus into the folder `out`/`name`, from its URLs or from a local copy.
 
     Parameters
@@ -230,8 +230,6 @@ def fetch(name: str, out: Path, *, local: Path | None = None, progress: Progress
         The parent of the folder of the corpus.
     local : Path, optional
         A local copy of the file of the card, or a folder with its files.
-    progress : callable, optional
-        Called with the step, the bytes so far and their total (0 if unknown).
 
     Returns
     -------
@@ -252,7 +250,7 @@ def fetch(name: str, out: Path, *, local: Path | None = None, progress: Progress
             for file in described.files:
                 if local is None:
                     content = downloads / file.name
-                    _download(described, file, content, progress)
+                    _download(described, file, content)
                 else:
                     content = local / file.name if local.is_dir() else local
                     if not content.is_file():
@@ -296,7 +294,7 @@ def _new_folder(out: Path) -> Iterator[tuple[Path, Path]]:
         raise storage_error(error, out) from error
 
 
-def _download(described: Card, file: CardFile, target: Path, progress: ProgressCallback | None) -> None:
+def _download(described: Card, file: CardFile, target: Path) -> None:
     limit, done = MAX_BYTES if file.size is None else file.size, 0
     try:
         request = Request(file.url, headers={"User-Agent": "sparseoco"})
@@ -311,8 +309,7 @@ def _download(described: Card, file: CardFile, target: Path, progress: ProgressC
                         code="file-too-large",
                     )
                 sink.write(block)
-                if progress:
-                    progress(f"fetch {file.name}", done, file.size or total)
+                report_progress(f"fetch {file.name}", done, file.size or total)
             if done < total:  # a connection that ends early is the end of the content to `read`
                 raise ConnectionError(f"the connection ended after {done:,} of {total:,} bytes")
     except (HTTPException, URLError, TimeoutError, ConnectionError) as error:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
-from sparseoco.core.logs import ProgressCallback
+from sparseoco.core.logs import report_progress
 from sparseoco.storage.commit import FolderKind, commit_json, committed, exclusive_lock, read_json
 from sparseoco.storage.locations import Location
 
@@ -71,7 +71,7 @@ class Planted(NamedTuple):
     weights: NDArray[np.float64]
 
 
-def generate(corpus: SyntheticCorpus, out: Location, *, progress: ProgressCallback | None = None) -> list[Location]:
+def generate(corpus: SyntheticCorpus, out: Location) -> list[Location]:
     """Write a synthetic corpus.
 
     Parameters
@@ -80,8 +80,6 @@ def generate(corpus: SyntheticCorpus, out: Location, *, progress: ProgressCallba
         Its parameters.
     out : Location
         The target folder.
-    progress : callable, optional
-        Called with the step, the bytes so far and their total.
 
     Returns
     -------
@@ -119,8 +117,7 @@ def generate(corpus: SyntheticCorpus, out: Location, *, progress: ProgressCallba
                     while size < limit:
                         size += sink.write(next(lines))
             done += size
-            if progress is not None:
-                progress("generate", min(done, corpus.bytes), corpus.bytes)
+            report_progress("generate", min(done, corpus.bytes), corpus.bytes)
     return paths
 
 

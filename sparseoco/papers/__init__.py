@@ -19,7 +19,7 @@ class Paper(NamedTuple):
     function: str
 
     def load(self) -> Callable[..., Path]:
-        """The function ``run(data, out, progress=…)``; its other parameters are options of the command.
+        """The function ``run(data, out, …)``; its other parameters are options of the command.
 
         It returns the page.
         """

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from sparseoco import __version__
 from sparseoco.core.errors import DamagedError, InputError
-from sparseoco.core.logs import ProgressCallback, no_progress
+from sparseoco.core.logs import report_progress
 from sparseoco.papers.claims import FIRST, Finding, format_comparison, format_mean, judge, ordered_claims, overall
 from sparseoco.papers.rows import Records, Row, mean_rows, select
 from sparseoco.papers.sources import Documents, DocumentSource, Files, load_documents
@@ -37,7 +37,6 @@ class Run(NamedTuple):
     """An experiment that is running: its folder, and what the steps of its progress begin with."""
 
     out: Path
-    progress: ProgressCallback = no_progress
     title: str = ""
 
     def cells(self, step: str, cells: Sequence[Cell], threads: int | None = None) -> list[Any]:
@@ -53,7 +52,7 @@ class Run(NamedTuple):
             futures = [pool.submit(_result, folder / f"{digest_value(dict(cell.key))}.json", cell) for cell in cells]
             for done, future in enumerate(futures, start=1):
                 results.append(future.result())
-                self.progress(f"{self.title}, {step}" if self.title else step, done, len(cells))
+                report_progress(f"{self.title}, {step}" if self.title else step, done, len(cells))
         finally:
             pool.shutdown(cancel_futures=True)
         return results
@@ -67,7 +66,7 @@ class Run(NamedTuple):
         """Each set of documents; their stores are in OUT/stores."""
         for done, source in enumerate(sources, start=1):
             documents = load_documents(source, files, self.out / "stores")
-            self.progress("read", done, len(sources))
+            report_progress("read", done, len(sources))
             yield source, documents
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from sparseoco.core.errors import InputError
-from sparseoco.core.logs import ProgressCallback, logged_step, no_progress
+from sparseoco.core.logs import logged_step
 from sparseoco.execution.clusters import ClusterOptions
 from sparseoco.learners import find_algorithm
 from sparseoco.offline.cluster.passes import OPTIMUM_FOLDER, run_optimum
@@ -29,14 +29,7 @@ from sparseoco.training.validation import check_labels, check_single_label
 
 
 @logged_step("optimum", "out")
-def optimum(
-    store_folder: Location,
-    out: Location,
-    options: OptimumOptions,
-    cluster: ClusterOptions,
-    *,
-    progress: ProgressCallback = no_progress,
-) -> Location:
+def optimum(store_folder: Location, out: Location, options: OptimumOptions, cluster: ClusterOptions) -> Location:
     """The offline optimum on all the data, for every α; returns the folder of the tables and models, `out`.
 
     Raises `InputError` if the loss is not defined for the labels, `SparseocoError` if a pass fails.
@@ -47,7 +40,7 @@ def optimum(
     check_single_label(store, "The optimum")
     OptimumProblem.of(options, store.n_classes)
     with folder_cluster(cluster, out, OPTIMUM_FOLDER) as client:
-        run_optimum(Session(client, store, progress), out, options)
+        run_optimum(Session(client, store), out, options)
     return out
 
 
@@ -60,7 +53,6 @@ def regret(
     marks: int = MARKS,
     tol: float = TOL,
     store_folder: Location | None = None,
-    progress: ProgressCallback = no_progress,
 ) -> Location:
     """The regret of a search's configurations along its own stream; returns the folder of the tables, `run`/regret.
 
@@ -100,7 +92,7 @@ def regret(
         )
     with (
         folder_cluster(cluster, run) as client,
-        selected_features(Session(client, store, progress), options, run) as selected,
+        selected_features(Session(client, store), options, run) as selected,
     ):
         folder = run / "regret"
         rows, ends = Regret(selected, options, folder / "cells", marks, tol).measure(configurations)

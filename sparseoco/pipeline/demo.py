@@ -18,7 +18,7 @@ from typing import Final
 import orjson
 
 from sparseoco.core.errors import InputError
-from sparseoco.core.logs import ProgressCallback, no_progress
+from sparseoco.core.logs import report_progress
 from sparseoco.datasets.corpora import data_folder
 from sparseoco.pipeline.ahead import compiled_ahead
 from sparseoco.pipeline.run_file import RunFile, parse_run_file
@@ -35,19 +35,19 @@ _ALIASES: Final = ("da", "dd", "nb", "np", "sp", "scikit-learn", "scikit", "sa")
 _NAMES: Final = re.compile(rf"(?<![^\W_])(?:{'|'.join((*LIBRARIES, *_ALIASES))})(?![^\W_])", re.IGNORECASE)
 
 
-def run_demo(out: Path, progress: ProgressCallback = no_progress) -> tuple[RunFile, Location]:
+def run_demo(out: Path) -> tuple[RunFile, Location]:
     """Write the corpus into `out` and run `data/demo.toml` on it; returns the run and the path of its report."""
-    progress("corpus", 0, 1)
+    report_progress("corpus", 0, 1)
     with exclusive_lock(out, RUN_FOLDER):
         write_corpus(out / "docstrings.jsonl")
-    progress("corpus", 1, 1)
+    report_progress("corpus", 1, 1)
     source = data_folder() / "demo.toml"
     values = tomllib.loads(source.read_text(encoding="utf-8"))
     values["out"] = str(out)
     values["ingest"]["inputs"] = [str(out / "docstrings.jsonl")]
     run = parse_run_file(values, source=str(source), folder=Path())
     with compiled_ahead(run):
-        return run, run_all(run, progress)
+        return run, run_all(run)
 
 
 def write_corpus(path: Path) -> dict[str, int]:

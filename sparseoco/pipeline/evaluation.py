@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
 from sparseoco.core.formatting import tsv_field, tsv_list
-from sparseoco.core.logs import ProgressCallback, logged_step, no_progress
+from sparseoco.core.logs import logged_step, report_progress
 from sparseoco.learners.losses import find_loss
 from sparseoco.pipeline.run_file import RunFile
 from sparseoco.scoring.parts import reading_options
@@ -119,7 +119,6 @@ def evaluate_model(
     model: Model,
     inputs: Sequence[str],
     where: dict[str, str],
-    progress: ProgressCallback,
     predictions: Location | None = None,
     *,
     holdout: float = 0.0,
@@ -176,7 +175,7 @@ def evaluate_model(
             labels, margins = numbered_labels(found, model.classes), model.margins(batch)
             sums.add(margins, labels)
             write(predictions_table(Predictions(batch.ids, None, labels, margins), model.classes))
-            progress("evaluate", sums.rows, 0)
+            report_progress("evaluate", sums.rows, 0)
         if not sums.rows:
             raise InputError(NO_TEST_DOCUMENTS, code="no-documents")
     left: dict[str, Any] = {"bad_rows": outcome.bad_rows, "multiline_rows": outcome.multiline_rows}
@@ -186,7 +185,7 @@ def evaluate_model(
 
 
 @logged_step("evaluate", "run")
-def run_evaluate(run: RunFile, progress: ProgressCallback = no_progress) -> Location | None:
+def run_evaluate(run: RunFile) -> Location | None:
     """The evaluate step of a run file: the model on unseen text; returns the path of the result.
 
     None if the run file asks for no test set (``holdout = 0``).
@@ -204,7 +203,6 @@ def run_evaluate(run: RunFile, progress: ProgressCallback = no_progress) -> Loca
                 model,
                 list(inputs),
                 where,
-                progress,
                 run.out / TEST,
                 holdout=options.holdout,
                 ingested=Store.find(run.store),

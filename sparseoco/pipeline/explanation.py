@@ -7,7 +7,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
-from sparseoco.core.logs import ProgressCallback, no_progress
 from sparseoco.pipeline.evaluation import Batches, evaluate_model
 from sparseoco.report.results import read_evaluation
 from sparseoco.storage.locations import Location
@@ -229,13 +228,7 @@ class ModelComparison(NamedTuple):
 
 
 def compare_models(
-    first: Model,
-    second: Model,
-    inputs: Sequence[str] = (),
-    where: dict[str, str] | None = None,
-    *,
-    limit: int = 10,
-    progress: ProgressCallback = no_progress,
+    first: Model, second: Model, inputs: Sequence[str] = (), where: dict[str, str] | None = None, *, limit: int = 10
 ) -> ModelComparison:
     """Compare two models of the same classes.
 
@@ -258,7 +251,7 @@ def compare_models(
     norms = [float(np.sqrt(sum(w * w for w in of.values()))) for of in (before, after)]
     product = sum(before[key] * after[key] for key in sorted(both))
     used = [{feature for feature, _ in of} for of in (before, after)]
-    evaluations, same_text, trained_on = _evaluations(first, second, inputs, where or {}, progress)
+    evaluations, same_text, trained_on = _evaluations(first, second, inputs, where or {})
     return ModelComparison(
         options=_option_changes(first, second),
         features=(len(used[0]), len(used[1]), len(used[0] & used[1])),
@@ -312,10 +305,10 @@ def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _evaluations(
-    first: Model, second: Model, inputs: Sequence[str], where: dict[str, str], progress: ProgressCallback
+    first: Model, second: Model, inputs: Sequence[str], where: dict[str, str]
 ) -> tuple[list[OptionChange], bool, tuple[list[str], list[str]]]:
     if inputs:
-        before, after = (evaluate_model(model, inputs, where, progress) for model in (first, second))
+        before, after = (evaluate_model(model, inputs, where) for model in (first, second))
     else:
         before, after = _recorded(first.folder), _recorded(second.folder)
     same = bool(before) and [before.get(k) for k in ("inputs", "where", "rows")] == [

@@ -6,7 +6,7 @@ from typing import Any
 
 from distributed import Client
 
-from sparseoco.core.logs import ProgressCallback, logged_step, no_progress
+from sparseoco.core.logs import logged_step
 from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.pipeline.evaluation import run_evaluate
 from sparseoco.pipeline.run_file import RunFile
@@ -58,24 +58,15 @@ def ingest_texts(
     *,
     shard_bytes: int | None = None,
     vocabulary: VocabularyPolicy = "frozen",
-    progress: ProgressCallback = no_progress,
 ) -> Manifest:
     """Raw text to a store of shards at `out`; new inputs add shards and, with ``vocabulary="extend"``, terms."""
     with folder_cluster(cluster, out, STORE_FOLDER) as client:
-        return ingest(
-            inputs, out, options, client=client, shard_bytes=shard_bytes, vocabulary=vocabulary, progress=progress
-        )
+        return ingest(inputs, out, options, client=client, shard_bytes=shard_bytes, vocabulary=vocabulary)
 
 
 @logged_step("search", "out")
 def search(
-    store_folder: Location,
-    out: Location,
-    options: SearchOptions,
-    cluster: ClusterOptions,
-    *,
-    name: str = "search",
-    progress: ProgressCallback = no_progress,
+    store_folder: Location, out: Location, options: SearchOptions, cluster: ClusterOptions, *, name: str = "search"
 ) -> Location:
     """Run every configuration in every fold; returns the folder of the tables and the best configuration, `out`/search.
 
@@ -86,7 +77,7 @@ def search(
     store = Store.open(store_folder)
     options = search_run.with_models(search_run.options_for_search(store, options), store, out / "model")
     with folder_cluster(cluster, out, RUN_FOLDER) as client:
-        search_run.search_store(Session(client, store, progress), name, options, out)
+        search_run.search_store(Session(client, store), name, options, out)
     return out / "search"
 
 
@@ -100,7 +91,6 @@ def train(
     *,
     epochs: int,
     held_out: Location | None = None,
-    progress: ProgressCallback = no_progress,
 ) -> Location:
     """Train one configuration on all the data; returns the folder of the model.
 
@@ -117,7 +107,7 @@ def train(
     options = search_run.with_models(search_run.fitting_options(store, options), store, model)
     with (
         folder_cluster(cluster, model, MODEL_FOLDER) as client,
-        search_run.selected_features(Session(client, store, progress), options, model) as selected,
+        search_run.selected_features(Session(client, store), options, model) as selected,
     ):
         rules = search_run.rules_of_search(held_out, options, store)
         options = options.model_copy(update={"epochs": epochs})
@@ -125,9 +115,7 @@ def train(
     return model
 
 
-def train_best(
-    store_folder: Location, out: Location, cluster: ClusterOptions, *, progress: ProgressCallback = no_progress
-) -> Location:
+def train_best(store_folder: Location, out: Location, cluster: ClusterOptions) -> Location:
     """Train the best configuration of the search in `out` on all the data; the model goes to `out`/model."""
     best, run = read_choice(out), read_run_record(out)
     options = search_run.absolute_models(run.options(out / "run.json"), out)
@@ -139,7 +127,6 @@ def train_best(
         cluster,
         epochs=best.epochs,
         held_out=out / "search",
-        progress=progress,
     )
 
 
@@ -152,7 +139,6 @@ def score(
     cluster: ClusterOptions,
     *,
     reading: Mapping[str, Any] | None = None,
-    progress: ProgressCallback = no_progress,
 ) -> ScoreManifest:
     """Score the documents of raw text, or of a store, into the folder `out`, and write the page; new inputs add parts.
 
@@ -164,7 +150,7 @@ def score(
     models = model_entries(model, options.also)
     with folder_cluster(cluster, out, SCORES_FOLDER) as client:
         run = ScoreRun(models, inputs, out, options, reading or {})
-        manifest = run.score(client=client, progress=progress)
+        manifest = run.score(client=client)
         write_scores_page(out)
         return manifest
 
@@ -181,7 +167,7 @@ def folder_cluster(cluster: ClusterOptions, folder: Location, *kinds: FolderKind
 
 
 @logged_step("ingest", "run")
-def run_ingest(run: RunFile, progress: ProgressCallback = no_progress) -> Location:
+def run_ingest(run: RunFile) -> Location:
     """The ingest step of a run file; returns the store. Files to evaluate on are looked up first."""
     if run.evaluate.inputs is not None:
         find_sources(list(run.evaluate.inputs), run.ingest.text)
@@ -192,25 +178,24 @@ def run_ingest(run: RunFile, progress: ProgressCallback = no_progress) -> Locati
         run.cluster,
         shard_bytes=run.ingest.shard_bytes,
         vocabulary=run.ingest.vocabulary,
-        progress=progress,
     )
     return run.store
 
 
 @logged_step("search", "run")
-def run_search(run: RunFile, progress: ProgressCallback = no_progress) -> Location:
+def run_search(run: RunFile) -> Location:
     """The search step of a run file; returns the folder of its tables."""
-    return search(run.store, run.out, run.search, run.cluster, name=run.name, progress=progress)
+    return search(run.store, run.out, run.search, run.cluster, name=run.name)
 
 
 @logged_step("train", "run")
-def run_train(run: RunFile, progress: ProgressCallback = no_progress) -> Location:
+def run_train(run: RunFile) -> Location:
     """The train step of a run file: the best configuration on all data; returns the model."""
-    return train_best(run.store, run.out, run.cluster, progress=progress)
+    return train_best(run.store, run.out, run.cluster)
 
 
 @logged_step("score", "run")
-def run_score(run: RunFile, progress: ProgressCallback = no_progress) -> Location | None:
+def run_score(run: RunFile) -> Location | None:
     """The score step of a run file: the model on the corpus of `[score]`; returns the folder of the scores.
 
     None without that table. The model is that of the run, or the deployed one of nightly runs.
@@ -218,14 +203,12 @@ def run_score(run: RunFile, progress: ProgressCallback = no_progress) -> Locatio
     if run.score is None:
         return None
     reading = {"where": run.score.where}
-    score(
-        str(run.out), run.score.inputs, run.scores, run.score.options, run.cluster, reading=reading, progress=progress
-    )
+    score(str(run.out), run.score.inputs, run.scores, run.score.options, run.cluster, reading=reading)
     return run.scores
 
 
 @logged_step("report", "run")
-def run_report(run: RunFile, progress: ProgressCallback = no_progress) -> Location:
+def run_report(run: RunFile) -> Location:
     """The report step of a run file; returns the page."""
     return write_report(run.out)
 
@@ -240,10 +223,10 @@ STEPS = {
 }
 
 
-def run_all(run: RunFile, progress: ProgressCallback = no_progress) -> Location:
+def run_all(run: RunFile) -> Location:
     """Every step in order; returns the report page."""
     for name, step in STEPS.items():
         if name != "score" or run.score is not None:
-            result = step(run, progress)
+            result = step(run)
     assert result is not None
     return result

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from sparseoco.core.errors import DamagedError, InputError, StorageError
+from sparseoco.core.logs import report_progress
 from sparseoco.storage import commit
 from sparseoco.storage.commit import FolderKind
 from sparseoco.storage.locations import Location, location
@@ -450,5 +451,5 @@ def over_parts(job: TextJob, parts: PartTable, step: str, task: Callable[..., An
     starts = range(0, len(parts), BATCH)
     calls = ((task, str(job.out), list(parts[first : first + BATCH]), *arguments) for first in starts)
     for done, found in enumerate(job.tasks.in_order(calls, 4 * job.tasks.width), 1):
-        job.progress(step, min(done * BATCH, len(parts)), len(parts))
+        report_progress(step, min(done * BATCH, len(parts)), len(parts))
         yield found

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from sparseoco import __version__
 from sparseoco.core.errors import InputError
-from sparseoco.core.logs import ProgressCallback, log_event, no_progress
+from sparseoco.core.logs import log_event
 from sparseoco.scoring import parts as scored
 from sparseoco.scoring.distribution import write_distribution
 from sparseoco.scoring.kept import DESCRIPTION, check_writable, keep, ranking, read_kept, remove_unlisted
@@ -49,7 +49,7 @@ class ScoreRun(NamedTuple):
     options: ScoreOptions
     reading: Mapping[str, Any]
 
-    def score(self, *, client: object | None = None, progress: ProgressCallback = no_progress) -> ScoreManifest:
+    def score(self, *, client: object | None = None) -> ScoreManifest:
         """Score the documents of raw text, and write those that the options keep.
 
         Running it again adds new inputs and skips those that were scored before; a run that was killed resumes. The
@@ -59,8 +59,6 @@ class ScoreRun(NamedTuple):
         ----------
         client : distributed.Client, optional
             A cluster whose workers see the same files; by default the steps run in threads of this process.
-        progress : callable
-            Called with (step, done, total).
 
         Returns
         -------

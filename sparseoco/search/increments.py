@@ -11,7 +11,6 @@ from distributed import Client
 
 from sparseoco.core.errors import DamagedError, InputError, SparseocoError
 from sparseoco.core.formatting import plural
-from sparseoco.core.logs import ProgressCallback
 from sparseoco.search.runner import ProgressTracker, Runner
 from sparseoco.search.worker import Checkpoint, furthest_checkpoints, increment_store
 from sparseoco.storage.commit import digest_value, make_folder, remove_file
@@ -159,7 +158,7 @@ class IncrementChain:
         """The folder of the states at the ends of increments."""
         return self._runner.folders.checkpoints
 
-    def learn(self, client: Client, version: int, progress: ProgressCallback) -> bool:
+    def learn(self, client: Client, version: int) -> bool:
         """Learn an increment, whose predecessors were learned; returns whether anything was left to learn.
 
         Raises `InputError` if not even one configuration fits in memory, `SparseocoError` at the time limit and for
@@ -169,11 +168,11 @@ class IncrementChain:
         names = [name for name in names if (NO_FOLD, name) not in self._runner.failures]
         if not names:
             return False
-        failures = self._run(client, version, names, progress)
+        failures = self._run(client, version, names)
         if failures:  # promotion is final, so configurations that failed, perhaps for want of memory, are tried again
             for key in failures:
                 del self._runner.failures[key]
-            self._run(client, version, [name for _, name in failures], progress)
+            self._run(client, version, [name for _, name in failures])
         unfinished = [
             name
             for name in names
@@ -187,13 +186,13 @@ class IncrementChain:
             )
         return True
 
-    def _run(self, client: Client, version: int, names: list[str], progress: ProgressCallback) -> dict[Key, str]:
+    def _run(self, client: Client, version: int, names: list[str]) -> dict[Key, str]:
         """Learn an increment with these configurations; returns the reasons of failures."""
         setting, store = self.setting(version), increment_store(self.store, version)
         for folder in self._runner.folders[:2]:
             make_folder(folder)
         keys = [(NO_FOLD, name) for name in names]
-        session = Session(client, store, progress)
+        session = Session(client, store)
         tracker = ProgressTracker(session, f"increment {version}", keys, max(store.n_rows, 1))
         work = [(setting, name, (self._end(version),)) for name in names]
         return self._runner.run(tracker, work)

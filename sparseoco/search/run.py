@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from sparseoco import __version__
 from sparseoco.core.errors import DamagedError, InputError, SparseocoError
-from sparseoco.core.logs import RowsCallback
+from sparseoco.core.logs import RowsCallback, report_progress
 from sparseoco.execution.clusters import Call, TaskError, TaskPool, remove_damaged
 from sparseoco.kernels.order import sample_rows
 from sparseoco.learners import find_algorithm
@@ -193,7 +193,7 @@ def selected_features(session: Session, options: SearchOptions, folder: Location
     if options.features_from is None:
         yield session
         return
-    client, store, progress = session
+    client, store = session
     subset = model_features(Origin.of(options.features_from), store)
     folder = folder.resolve() / ".features"
     target = folder / commit.digest_value([store.manifest.digest, subset.model_sha256])[:32]
@@ -202,7 +202,7 @@ def selected_features(session: Session, options: SearchOptions, folder: Location
     commit.make_folder(target)
     terms.write_feature_subset(subset, target)
     calls: dict[str, Call] = {str(shard): (_cut_shard_task, target, shard) for shard in range(count)}
-    for error in pool.run_all(calls, lambda done: progress("features", done, count)).values():
+    for error in pool.run_all(calls, lambda done: report_progress("features", done, count)).values():
         raise error
     yield session._replace(store=terms.commit_feature_subset(subset, target))
     commit.remove_folder(folder)
@@ -261,7 +261,7 @@ def train_block(session: Session, block: Block, model: Location, rules: dict[str
         amend_model(model, rules)
         return
     work = model.resolve() / ".work"
-    client, store, _ = session
+    client, store = session
     with trackers(session, [block], "train") as tracker:
         states = spread_blocks(tracker, [block], work, "Training failed")
         arguments = block, model.resolve(), rules, states.get(block.digest)

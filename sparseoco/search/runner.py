@@ -11,7 +11,7 @@ from typing import Any
 
 from distributed import Future
 
-from sparseoco.core.logs import log_event
+from sparseoco.core.logs import log_event, report_progress
 from sparseoco.execution.clusters import Outcome, TaskPool, failure_reason, task_reports
 from sparseoco.learners import find_algorithm
 from sparseoco.offline.cluster.epochs import run_epoch_block
@@ -37,8 +37,7 @@ Failures = dict[Key, str]
 
 
 class ProgressTracker:
-    """Progress in rows × configurations: the position of each configuration in each fold, of `rows` each; told to the
-    session."""
+    """Progress in rows × configurations: the position of each configuration in each fold, of `rows` each."""
 
     def __init__(self, session: Session, step: str, keys: Sequence[Key], rows: int) -> None:
         self.session, self._step, self._rows = session, step, rows
@@ -53,7 +52,7 @@ class ProgressTracker:
         with self._lock:
             for key in keys:
                 self._reached[key] = max(now, self._reached[key])
-            self.session.progress(self._step, sum(self._reached.values()), len(self._reached) * self._rows)
+            report_progress(self._step, sum(self._reached.values()), len(self._reached) * self._rows)
 
     @contextmanager
     def reports(self) -> Iterator[None]:
@@ -76,7 +75,7 @@ def run_jobs(tracker: ProgressTracker, jobs: list[Job], folders: Folders, deadli
     save a checkpoint and stop: configurations without a cell then are neither done nor failed. Raises `SparseocoError`
     for what would stop every block (a corrupt shard, a full disk).
     """
-    client, store, _ = tracker.session
+    client, store = tracker.session
     pool, failures = TaskPool(client), Failures()
     with tracker.reports():
 
@@ -204,13 +203,13 @@ class Runner:
             (self.configurations[name], setting, milestones, blocks.get((_start(setting), name)))
             for setting, name, milestones in work
         ]
-        capacity, run = cluster_capacity(tracker.session, self.options), run_jobs
-        if not find_algorithm(begun[0][0].algorithm).online:  # one block runs at a time, spread over the cluster
-            capacity, run = capacity._replace(tasks=1), run_epoch_jobs
+        capacity, online = cluster_capacity(tracker.session, self.options), find_algorithm(begun[0][0].algorithm).online
+        if not online:  # one block runs at a time, spread over the cluster
+            capacity = capacity._replace(tasks=1)
         make_folder(self.folders.stop.parent)
         remove_file(self.folders.stop)
         jobs = pack(begun, self.options, tracker.session.store, capacity, resumable=resumable)
-        failures = run(tracker, jobs, self.folders, self.deadline)
+        failures = (run_jobs if online else run_epoch_jobs)(tracker, jobs, self.folders, self.deadline)
         self.failures |= failures
         self.cells.refresh()
         remove_file(self.folders.stop)

@@ -14,7 +14,6 @@ import scipy  # loads scipy.sparse when it is used
 from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError, StorageError
-from sparseoco.core.logs import ProgressCallback, no_progress
 from sparseoco.storage.commit import digest_value
 from sparseoco.storage.locations import Location, is_inside, location
 from sparseoco.store.entries import ShardEntry, ShardTable, SourceTable, read_table, unlike_manifest, write_data_file
@@ -728,11 +727,10 @@ CACHED = 8  # stores that a process keeps open
 
 
 class Session(NamedTuple):
-    """Work on a store by a cluster: its client, the store, and a callback (step, done, total) for progress."""
+    """Work on a store by a cluster: its client, and the store."""
 
     client: "Client"
     store: Store
-    progress: ProgressCallback = no_progress
 
 
 class StoreReference(NamedTuple):

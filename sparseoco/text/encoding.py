@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
-from sparseoco.core.logs import log_event
+from sparseoco.core.logs import log_event, report_progress
 from sparseoco.storage.commit import digest_value
 from sparseoco.storage.locations import Location, location
 from sparseoco.store.entries import ShardEntry, ShardTable, is_written, read_table
@@ -501,6 +501,6 @@ def encode_shards(
         for shard in written:
             log_event("ingest", "shard written", shard=shard.entry.file, rows=shard.entry.rows, bytes=shard.entry.bytes)
             shards.append(shard)
-        job.progress("write", len(shards), len(pieces))
+        report_progress("write", len(shards), len(pieces))
     memos = [memo for *_, memo in pieces] if with_frequencies else []
     return shards, [str(memo.with_suffix(".frequencies")) for memo in memos]

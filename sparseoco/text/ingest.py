@@ -10,7 +10,7 @@ from typing import Any
 
 from sparseoco import __version__
 from sparseoco.core.errors import InputError
-from sparseoco.core.logs import ProgressCallback, log_event, no_progress
+from sparseoco.core.logs import log_event
 from sparseoco.storage.commit import remove_file
 from sparseoco.storage.locations import Location
 from sparseoco.store.entries import SourceEntry, add_entries
@@ -35,7 +35,6 @@ def ingest(
     client: object | None = None,
     shard_bytes: int | None = None,
     vocabulary: VocabularyPolicy = "frozen",
-    progress: ProgressCallback | None = None,
     left_out: Collection[str] = (),
 ) -> Manifest:
     """Count raw text into a store.
@@ -60,8 +59,6 @@ def ingest(
     vocabulary : {"frozen", "extend"}
         New terms in later files are dropped, or, if they pass min_df and max_df in the new files alone, appended after
         the last id. Existing ids never change.
-    progress : callable, optional
-        Called with (step, done, total).
     left_out : collection of str
         Absolute paths of sources that are not read.
 
@@ -77,7 +74,6 @@ def ingest(
     StorageError
         For a folder that cannot be written or read.
     """
-    progress = progress or no_progress
     store = Store.find(out)
     previous = None if store is None else store.manifest
     sources, known = find_new(inputs, out, options, store, left_out)
@@ -94,7 +90,7 @@ def ingest(
             counting = options.with_classes(entry.name for entry in previous.labels.classes)
         if previous is not None:
             counting = counting.with_cuts(previous.fields)
-        job = TextJob(absolute, staging, counting, size, progress, tasks)
+        job = TextJob(absolute, staging, counting, size, tasks)
         counted, digests = pass_over(job, sources, Counting(str(staging), counting))
         counts = drop_duplicates(job, counted, store)
         if store is None:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from xxhash import xxh3_64_intdigest
 
 from sparseoco.core.errors import DamagedError, InputError, SparseocoError
-from sparseoco.core.logs import ProgressCallback
+from sparseoco.core.logs import report_progress
 from sparseoco.storage import inputs
 from sparseoco.storage.commit import digest_value, remove_file
 from sparseoco.storage.locations import Location, location, map_concurrently, real_path
@@ -174,8 +174,6 @@ class TextJob(NamedTuple):
         The folder of the results, and the folder for staging files.
     shard_bytes : int
         Raw text per shard.
-    progress : callable
-        Called with (step, done, total).
     tasks : Tasks
         Runs the steps.
     """
@@ -184,7 +182,6 @@ class TextJob(NamedTuple):
     staging: Location
     options: TextOptions
     shard_bytes: int
-    progress: ProgressCallback
     tasks: Tasks
 
     def splits_per_task(self, splits: int) -> int:
@@ -200,7 +197,7 @@ class TextJob(NamedTuple):
         values = []
         for number, result in enumerate(results, 1):
             values.append(result.result())
-            self.progress(step, number, len(results))
+            report_progress(step, number, len(results))
         return values
 
 
@@ -777,7 +774,7 @@ def pass_over(job: TextJob, sources: list[Source], work: Work[R]) -> tuple[list[
                 raise finished.error
             digests |= finished.digests
             done += finished.bytes
-            job.progress(work.step, done, total)
+            report_progress(work.step, done, total)
     except InputError as error:
         if error.code == inputs.CHANGED:  # perhaps since it was planned
             for path in job.staging.glob("*.plan"):

@@ -398,7 +398,7 @@ class Commands:
                 raise InputError("A cluster of these options would be started.", code="no-workers")
             yield None if sys.argv[1] in ("ingest", "score") else client  # of few documents: without tasks
 
-        def nightly(run: RunFile, increment: int = 0, progress: Any = None) -> NightlyResult:
+        def nightly(run: RunFile, increment: int = 0) -> NightlyResult:
             self.nights.append((run.nightly, run.cluster, increment))
             return NightlyResult([], None, "")
 

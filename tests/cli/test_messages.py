@@ -11,6 +11,7 @@ from sparseoco.cli import console
 from sparseoco.cli.console import ProgressLines, progress_bars
 from sparseoco.cli.summaries import learner_line
 from sparseoco.core.formatting import plural
+from sparseoco.core.logs import report_progress
 from sparseoco.learners import ALGORITHMS
 from sparseoco.pipeline.run_file import name_keys
 from tests.support.commands import Cli
@@ -135,10 +136,10 @@ def test_progress_on_a_terminal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     monkeypatch.setenv("TERM", "xterm")
     with (tmp_path / "terminal").open("w+") as file:
         monkeypatch.setattr(console, "errors", Console(file=file, force_terminal=True, width=100))
-        with progress_bars() as report:
+        with progress_bars():
             for done in range(11):
-                report("search", done, 10)
-                report("evaluate", done, 0)  # of an unknown total
+                report_progress("search", done, 10)
+                report_progress("evaluate", done, 0)  # of an unknown total
         file.seek(0)
         drawn = file.read()
     assert "search" in drawn
@@ -151,9 +152,8 @@ def test_only_plain_lines_when_piped_or_dumb(terminal: bool, monkeypatch: pytest
     monkeypatch.setenv("TERM", "dumb")
     with (tmp_path / "pipe").open("w") as file:
         monkeypatch.setattr(console, "errors", Console(file=file, force_terminal=terminal))
-        with progress_bars() as report:
-            assert isinstance(report, ProgressLines)
-            report("search", 1, 10)
+        with progress_bars():
+            report_progress("search", 1, 10)
     assert (tmp_path / "pipe").read_text() == ""
 
 

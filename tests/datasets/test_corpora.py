@@ -20,6 +20,7 @@ import pytest
 
 from sparseoco.cli import app
 from sparseoco.core.errors import InputError, StorageError
+from sparseoco.core.logs import progress_to
 from sparseoco.datasets import corpora
 from sparseoco.datasets import synthetic as module
 from sparseoco.datasets.corpora import Card, card, data_folder, fetch, list_cards
@@ -175,7 +176,8 @@ def server(tmp_path):
 def test_a_download(tmp_path, offer, good, server):
     offer(good, base=server, **KEYS)
     seen = []
-    got = fetch("ours", tmp_path / "out", progress=lambda *of: seen.append(of))
+    with progress_to(lambda *of: seen.append(of)):
+        got = fetch("ours", tmp_path / "out")
     assert _files(got.folder)["c/pos/1.txt"] == TEXT
     assert seen[-1] == ("fetch c.tar.gz", good.stat().st_size, good.stat().st_size)
 
@@ -453,7 +455,8 @@ def test_existing_files_are_kept(tmp_path: Path) -> None:
     (paths[0].parent / ".part-00001.jsonl.abc.tmp").write_bytes(b"half")
     before = paths[0].stat()
     steps: list[tuple[str, int, int]] = []
-    generate(SMALL, tmp_path, progress=lambda *step: steps.append(step))
+    with progress_to(lambda *step: steps.append(step)):
+        generate(SMALL, tmp_path)
     assert folder_bytes(tmp_path) == whole
     assert paths[0].stat().st_mtime_ns == before.st_mtime_ns
     assert steps[-1] == ("generate", 300_000, 300_000)

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from sparseoco import offline_optimum
 from sparseoco.cli import app
+from sparseoco.core.logs import progress_to
 from sparseoco.execution.clusters import ClusterOptions, WorkerShape, connect
 from sparseoco.learners.losses import LOSSES, find_loss
 from sparseoco.offline import passes as full_passes
@@ -75,10 +76,10 @@ Solve = Callable[..., Path]
 def solve(client: Client, store: Path, tmp_path: Path) -> Solve:
     """``solve(name, options, rows=store)``: the optimum of a store on the cluster, in a folder of the test."""
 
-    def run(name: str = "out", options: OptimumOptions = OPTIONS, rows: Path = store, progress: Any = None) -> Path:
+    def run(name: str = "out", options: OptimumOptions = OPTIONS, rows: Path = store) -> Path:
         out = tmp_path / name
         out.mkdir(exist_ok=True)
-        module.run_optimum(Session(client, Store.open(rows), progress or (lambda *_: None)), out, options)
+        module.run_optimum(Session(client, Store.open(rows)), out, options)
         return out
 
     return run
@@ -185,7 +186,8 @@ def test_a_stopped_run_resumes_with_the_same_bits(solve: Solve, monkeypatch: pyt
     monkeypatch.setattr(QuasiNewton, "step", step)
     for _ in range(100):
         try:
-            parts = solve("parts", progress=stop_sometimes)
+            with progress_to(stop_sometimes):
+                parts = solve("parts")
             break
         except KeyboardInterrupt:
             continue
@@ -232,7 +234,8 @@ def test_a_corrupt_state_is_ignored(solve: Solve, store: Path, tmp_path: Path, m
             torn.extend(out.glob(".columns/*/state.npz"))
             torn[0].write_bytes(b"PK torn")
 
-    solve(progress=tear)
+    with progress_to(tear):
+        solve()
     assert len(torn) == 1
     alone = expected(store, alpha=OPTIONS.alphas[0], tol=1e-2)
     np.testing.assert_array_equal(weights(out, OPTIONS.alphas[0]), alone.weights)

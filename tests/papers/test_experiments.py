@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from sparseoco.core.logs import progress_to
 from sparseoco.papers import PAPERS
 from tests.papers.small import SMALL, rows_of
 from tests.support.commands import Cli
@@ -28,8 +29,8 @@ def test_interrupted_runs_give_equal_bytes(small_data: Folder, reproduced: Folde
         if step != "read" and done == 3:
             raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
-        run(small_data(paper), tmp_path, **SMALL[paper].options, progress=stop)
+    with progress_to(stop), pytest.raises(KeyboardInterrupt):
+        run(small_data(paper), tmp_path, **SMALL[paper].options)
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "cells").iterdir()}
     assert len(before) >= 3
     run(small_data(paper), tmp_path, **SMALL[paper].options)

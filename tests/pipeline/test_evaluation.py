@@ -15,7 +15,6 @@ from sklearn import metrics as sk
 from sklearn.preprocessing import label_binarize
 
 from sparseoco.core.errors import InputError
-from sparseoco.core.logs import no_progress
 from sparseoco.datasets.corpora import data_folder
 from sparseoco.pipeline import demo
 from sparseoco.pipeline import steps as run_steps
@@ -53,7 +52,7 @@ def documents(folder: Path, classes: int) -> Path:
 
 def evaluated(opened: Model, folder: Path) -> tuple[dict[str, Any], Predictions]:
     inputs = [str(documents(folder, len(opened.classes)))]
-    found = evaluate_model(opened, inputs, {}, no_progress, folder / "test.parquet")
+    found = evaluate_model(opened, inputs, {}, folder / "test.parquet")
     return found, read_predictions(folder / "test.parquet", opened.classes)
 
 
@@ -134,14 +133,14 @@ def test_documents_that_were_learned_are_named(tmp_path: Path) -> None:
     (tmp_path / "other.jsonl").write_bytes(data.replace(b"alpha", b"ahpla"))
     names = [str(tmp_path / name) for name in ("copy.jsonl", "other.jsonl", "t.parquet")]
     for where in ({}, {"split": "test"}):
-        assert evaluate_model(opened, names, where, no_progress)["trained_on"] == ["copy.jsonl", "t.parquet"]
-    assert "trained_on" not in evaluate_model(opened, names[1:2], {}, no_progress)
+        assert evaluate_model(opened, names, where)["trained_on"] == ["copy.jsonl", "t.parquet"]
+    assert "trained_on" not in evaluate_model(opened, names[1:2], {})
     part = learned(tmp_path / "part", {"a.jsonl": data}, where={"split": "train"})
-    assert "trained_on" not in evaluate_model(part, names[:1], {"split": "test"}, no_progress)
-    assert evaluate_model(part, names[:1], {}, no_progress)["trained_on"] == ["copy.jsonl"]
+    assert "trained_on" not in evaluate_model(part, names[:1], {"split": "test"})
+    assert evaluate_model(part, names[:1], {})["trained_on"] == ["copy.jsonl"]
     withheld = learned(tmp_path / "withheld", {"a.jsonl": data}, holdout=0.5)
-    assert "trained_on" not in evaluate_model(withheld, names[:1], {}, no_progress, holdout=0.5)
-    assert evaluate_model(withheld, names[:1], {}, no_progress)["trained_on"] == ["copy.jsonl"]
+    assert "trained_on" not in evaluate_model(withheld, names[:1], {}, holdout=0.5)
+    assert evaluate_model(withheld, names[:1], {})["trained_on"] == ["copy.jsonl"]
     assert compare_models(opened, part, names[1:2]).trained_on == ([], [])
     assert compare_models(opened, part, names[2:]).trained_on == (["t.parquet"], [])
 
@@ -152,9 +151,9 @@ def test_a_folder_of_text_that_was_learned_is_named(tmp_path: Path) -> None:
         (tmp_path / "texts" / name).write_text(f"alpha beta {name}")
     ingest([str(tmp_path / "texts")], tmp_path / "out", TextOptions.of({"hash_bits": 6, "duplicates": "all"}))
     opened = learned(tmp_path, {})
-    assert evaluate_model(opened, [str(tmp_path / "texts")], {}, no_progress)["trained_on"] == ["texts"]
+    assert evaluate_model(opened, [str(tmp_path / "texts")], {})["trained_on"] == ["texts"]
     (tmp_path / "texts" / "p/1").write_text("alpha beta 1/p")
-    assert "trained_on" not in evaluate_model(opened, [str(tmp_path / "texts")], {}, no_progress)
+    assert "trained_on" not in evaluate_model(opened, [str(tmp_path / "texts")], {})
 
 
 def test_a_model_knows_the_stores_of_documents_that_it_has_learned(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from sparseoco import __version__
 from sparseoco.core.errors import DamagedError, InputError, StorageError
+from sparseoco.core.logs import report_progress
 from sparseoco.execution.clusters import Call, TaskPool, placements, worker_shape
 from sparseoco.kernels.columns import ACCUMULATE, RowBatch, loss_kernels
 from sparseoco.learners.losses import Loss, find_loss
@@ -481,7 +482,7 @@ def run_optimum(session: Session, out: Location, options: OptimumOptions) -> Non
     SparseocoError
         A pass or task failed.
     """
-    client, store, progress = session
+    client, store = session
     small = store.manifest.nonzeros <= NEWTON_NONZEROS
     if not small and options.intercept:
         raise InputError(
@@ -502,7 +503,7 @@ def run_optimum(session: Session, out: Location, options: OptimumOptions) -> Non
     reference = store_reference(store)
 
     def report(solved: int) -> None:
-        progress("optimum", solved, len(files))
+        report_progress("optimum", solved, len(files))
 
     if small:  # a killed run repeats only unfinished columns
         calls: dict[str, Call] = {str(i): (_solve, reference, options, i, path) for i, path in enumerate(files)}

@@ -17,6 +17,7 @@ import scipy  # loads scipy.sparse when it is used
 from distributed import Client
 
 from sparseoco.core.errors import InputError
+from sparseoco.core.logs import report_progress
 from sparseoco.execution.clusters import Call, TaskPool, failure_reason, remove_damaged
 from sparseoco.kernels.columns import RowBatch, loss_kernels
 from sparseoco.learners import takes_intercept
@@ -119,7 +120,7 @@ def measure_epochs(session: Session, block: Block, cells: Location, work: Locati
 
     The cells of its epochs go to `cells`, its state to `work`. Raises `InputError` and `SparseocoError`.
     """
-    client, store, _ = session
+    client, store = session
     run_epoch_block(session, block, cells, work, lambda rows: None)
     ends = epoch_metrics(cells, block, store)
     fine = [end for end in ends if end["status"] == "ok"]
@@ -495,7 +496,7 @@ class Regret:
         found = len(tasks) - len(calls)
 
         def report(done: int) -> None:
-            self.session.progress(step, found + done, len(tasks))
+            report_progress(step, found + done, len(tasks))
 
         failures = TaskPool(self.session.client).run_all(calls, report)
         return {curve: failures[path.stem].reason for curve, (path, *_) in tasks.items() if path.stem in failures}
@@ -504,7 +505,7 @@ class Regret:
         """Run epoch methods over all examples, one after another."""
         work = self.folder / "epochs"
         for k, curve in enumerate(curves):
-            self.session.progress("epochs", k, len(curves))
+            report_progress("epochs", k, len(curves))
             if curve.path.exists():
                 continue
             try:
@@ -535,7 +536,7 @@ class Regret:
         found = len(targets) - len(missing)
 
         def report(done: int) -> None:
-            self.session.progress("optima", found + done, len(targets))
+            report_progress("optima", found + done, len(targets))
 
         for error in TaskPool(self.session.client, "An optimum was not found").run_all(calls, report).values():
             raise error

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from sparseoco.core.formatting import PERCENT, amount, integer, percent
-from sparseoco.core.logs import ProgressCallback, no_progress
 from sparseoco.papers.caos import runs
 from sparseoco.papers.claims import Measured, Pair, find_evidence, format_mean, judge, read_claims
 from sparseoco.papers.experiment import Experiment, Run, check_repetitions, lines_by, look, read_schemas, render
@@ -257,7 +256,7 @@ SETS: Final = ("books", "dvd", "ob-2-1", "sb-2-1")
 CAOS: Final = Experiment("caos", read_schemas(__file__), caos_page)
 
 
-def reproduce_caos(data: Path, out: Path, *, repetitions: int = 8, progress: ProgressCallback = no_progress) -> Path:
+def reproduce_caos(data: Path, out: Path, *, repetitions: int = 8) -> Path:
     """Test what Mohri and Yang (2015) prove and say; write OUT/*.parquet, OUT/inputs.json and OUT/caos.html.
 
     Results of parts stay in OUT/cells, so an interrupted run resumes. Equal files and numbers give equal bytes, except
@@ -295,7 +294,7 @@ def reproduce_caos(data: Path, out: Path, *, repetitions: int = 8, progress: Pro
 
     missing = [source.title for source in missing_sources(known, sources)]
     inputs = {"repetitions": repetitions, "missing": missing}
-    return CAOS.run(Run(out, progress), compute, inputs, files)
+    return CAOS.run(Run(out), compute, inputs, files)
 
 
 def _data_set(run: Run, source: DocumentSource, documents: Documents, repetitions: int) -> Records:

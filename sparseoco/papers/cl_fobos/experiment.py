@@ -9,7 +9,6 @@ import numpy as np
 
 from sparseoco.core.errors import InputError
 from sparseoco.core.formatting import integer, percent
-from sparseoco.core.logs import ProgressCallback, no_progress
 from sparseoco.papers import sources
 from sparseoco.papers.cl_fobos import runs
 from sparseoco.papers.claims import Finding, Measured, Pair, Place, Values, find_evidence, judge, read_claims
@@ -290,13 +289,7 @@ EXPERIMENT: Final = Experiment("cl-fobos", read_schemas(__file__), cl_fobos_page
 
 
 def reproduce_cl_fobos(
-    data: Path,
-    out: Path,
-    *,
-    repetitions: int = runs.REPETITIONS,
-    rounds: int = runs.ROUNDS,
-    domain: str | None = None,
-    progress: ProgressCallback = no_progress,
+    data: Path, out: Path, *, repetitions: int = runs.REPETITIONS, rounds: int = runs.ROUNDS, domain: str | None = None
 ) -> Path:
     """Run Tables 1 to 7; write OUT/*.parquet, OUT/inputs.json and OUT/cl-fobos.html.
 
@@ -361,7 +354,7 @@ def reproduce_cl_fobos(
         records = runs.run_experiments(draws, others, run)
         return records | judge(cl_fobos_claims(records, printed=own.paper == runs.DOMAIN))
 
-    return EXPERIMENT.run(Run(out, progress), compute, inputs, files)
+    return EXPERIMENT.run(Run(out), compute, inputs, files)
 
 
 def _draws(documents: sources.Documents, size: int, repetitions: int, rounds: int) -> list[runs.Draw]:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from sparseoco.core.formatting import amount
-from sparseoco.core.logs import ProgressCallback, no_progress
+from sparseoco.core.logs import report_progress
 from sparseoco.papers.claims import Measured, Pair, find_evidence, format_mean, judge_by_rules, read_claims
 from sparseoco.papers.experiment import Experiment, Run, check_repetitions, lines_by, read_schemas, render
 from sparseoco.papers.onseg import runs
@@ -234,9 +234,7 @@ def spread_figure(
 ONSEG: Final = Experiment("onseg", read_schemas(__file__), onseg_page)
 
 
-def reproduce_onseg(
-    data: Path, out: Path, *, repetitions: int = 20, draws: int = 100, progress: ProgressCallback = no_progress
-) -> Path:
+def reproduce_onseg(data: Path, out: Path, *, repetitions: int = 20, draws: int = 100) -> Path:
     """Run the experiments whose files are there; write OUT/*.parquet, OUT/inputs.json and OUT/onseg.html.
 
     Results of parts stay in OUT/cells, so an interrupted run resumes. Equal files and numbers give equal bytes, except
@@ -286,10 +284,10 @@ def reproduce_onseg(
         timed = [dataset for dataset in datasets if dataset.setting == runs.PLAIN]
         for done, dataset in enumerate(timed, start=1):
             extend(records, {"timings": runs.time_methods(dataset, select(records["methods"], **dataset.key))})
-            progress("time", done, len(timed))
+            report_progress("time", done, len(timed))
         tested = {criterion.title: find_evidence(CLAIMS, Measures(records, criterion)) for criterion in CRITERIA}
         return records | judge_by_rules(tested, CRITERIA[0].title)
 
     missing = [name for name in names if name not in files]
     inputs = {"repetitions": repetitions, "draws": draws, "missing": missing}
-    return ONSEG.run(Run(out, progress), compute, inputs, files)
+    return ONSEG.run(Run(out), compute, inputs, files)

@@ -7,7 +7,6 @@ from typing import Any, Final, NamedTuple
 
 from sparseoco.core.errors import InputError
 from sparseoco.core.formatting import integer, percent
-from sparseoco.core.logs import ProgressCallback, no_progress
 from sparseoco.papers import claims, sources
 from sparseoco.papers.claims import Comparison, Finding, Measured, Pair
 from sparseoco.papers.experiment import Experiment, Run, lines_by, look, read_schemas, render
@@ -291,9 +290,7 @@ SGFT: Final = runs.Paper(
 )
 
 
-def _reproduce(
-    paper: runs.Paper, data: Path, out: Path, *, passes: int | None = None, progress: ProgressCallback = no_progress
-) -> Path:
+def _reproduce(paper: runs.Paper, data: Path, out: Path, *, passes: int | None = None) -> Path:
     """Run the tables of a paper, III to V and Figure 2 of 2012, or 3 and 4 of 2011.
 
     Writes OUT/*.parquet, OUT/inputs.json and OUT/stda.html or OUT/sgft.html.
@@ -344,7 +341,7 @@ def _reproduce(
         "missing": [source.title for source in sources.missing_sources(known, found)],
     }
     experiment = Experiment(paper.name, paper.schemas, partial(truncation_page, paper))
-    return experiment.run(Run(out, progress), compute, inputs, files)
+    return experiment.run(Run(out), compute, inputs, files)
 
 
 reproduce_stda: Final = partial(_reproduce, STDA)

@@ -10,7 +10,7 @@ from distributed import Client
 
 from sparseoco.core.errors import FolderInUseError, InputError, SparseocoError, StorageError
 from sparseoco.core.formatting import plural
-from sparseoco.core.logs import ProgressCallback, log_event, logged_step, no_progress
+from sparseoco.core.logs import log_event, logged_step
 from sparseoco.execution.clusters import connect
 from sparseoco.learners import find_algorithm
 from sparseoco.pipeline.nightly import evaluation, records
@@ -57,7 +57,7 @@ class NightlyResult(NamedTuple):
 
 
 @logged_step("nightly", "run")
-def run_nightly(run: RunFile, *, progress: ProgressCallback = no_progress) -> NightlyResult:
+def run_nightly(run: RunFile) -> NightlyResult:
     """Ingest the new files among the inputs of a run file, learn them and decide which model is deployed.
 
     Raises
@@ -72,7 +72,7 @@ def run_nightly(run: RunFile, *, progress: ProgressCallback = no_progress) -> Ni
             for folder in dict.fromkeys((run.out.resolve(), run.store.resolve())):  # they may be the same
                 kinds = [RUN_FOLDER] * (folder == run.out.resolve()) + [STORE_FOLDER] * (folder == run.store.resolve())
                 locks.enter_context(exclusive_lock(folder, *kinds, wait=wait))
-            return _run(run, progress)
+            return _run(run)
     except FolderInUseError as error:
         return NightlyResult([], None, f"Nothing was done: {error}")
 
@@ -113,14 +113,13 @@ def _check_options(run: RunFile) -> None:
 
 
 class _Nightly(NamedTuple):
-    """A nightly run in progress: its run file, the client of its cluster, and where its progress goes."""
+    """A nightly run in progress: its run file, and the client of its cluster."""
 
     run: RunFile
     client: Client
-    progress: ProgressCallback
 
 
-def _run(run: RunFile, progress: ProgressCallback) -> NightlyResult:
+def _run(run: RunFile) -> NightlyResult:
     store, history = Store.find(run.store), records.read_history(run.out, "history")
     known = len(history)
     _check_history(run, store, history)
@@ -133,7 +132,7 @@ def _run(run: RunFile, progress: ProgressCallback) -> NightlyResult:
         message = f"Nothing new: {files} learned, up to increment {known}."
         return NightlyResult([], publish(run, history), message, skipped)
     with connect(run.cluster, local_work_folder(run.out) / ".scratch") as client:
-        nightly = _Nightly(run, client, progress)
+        nightly = _Nightly(run, client)
         if store is None or new:
             store = _ingest(nightly, store, quarantine, new)
         _check_store(run, store)
@@ -196,7 +195,6 @@ def _ingest(nightly: _Nightly, store: Store | None, quarantine: Sequence[Row], n
                 client=nightly.client,
                 shard_bytes=run.ingest.shard_bytes,
                 vocabulary=run.ingest.vocabulary,
-                progress=nightly.progress,
                 left_out={row["file"] for row in records.left_out([*quarantine, *unreadable])},
             )
             return Store(run.store, manifest)
@@ -232,7 +230,7 @@ def _learn(nightly: _Nightly, store: Store, deadline: float | None) -> list[Row]
     chain = IncrementChain(run.search, run.store, last, len(history), run.out / "nightly", deadline)
     for version in range(min(chain.first, len(history) + 1), last + 1):
         started = time.monotonic()
-        learned = chain.learn(nightly.client, version, nightly.progress)
+        learned = chain.learn(nightly.client, version)
         if version > len(history):
             _decide(nightly, chain, version, history, started)
             history = records.read_history(run.out, "history")
