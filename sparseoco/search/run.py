@@ -299,7 +299,7 @@ def spread_blocks(tracker: ProgressTracker, blocks: list[Block], work: Location,
         milestones = tuple(StreamPosition(epoch, session.store.n_rows) for epoch in epochs)
         waiting = [block for block in blocks if worker.reached_position(folders.checkpoints, block) < milestones[-1]]
         jobs = [Job(block, milestones, resumable=False) for block in waiting]
-        for reason in run_jobs(tracker, jobs, folders).values():
+        for reason in run_jobs(tracker, jobs, folders, deadline=None).values():
             raise TaskError(failure, reason)
         return {block.digest: work for block in blocks}
     for block in blocks:  # one at a time, since each is spread over the cluster

@@ -67,7 +67,7 @@ class ProgressTracker:
             yield
 
 
-def run_jobs(tracker: ProgressTracker, jobs: list[Job], folders: Folders, deadline: float | None = None) -> Failures:
+def run_jobs(tracker: ProgressTracker, jobs: list[Job], folders: Folders, deadline: float | None) -> Failures:
     """Run stream blocks in the given order, until their cells are committed; returns the reasons of failures.
 
     A block that fails is split in halves until the failing configuration is alone; if its worker died, it is then tried
