@@ -21,12 +21,12 @@ import sparseoco.text.ingest
 from sparseoco.core.errors import SparseocoError, StorageError
 from sparseoco.execution.options import ClusterOptions
 from sparseoco.flows.steps import read_run
-from sparseoco.ops import status
 from sparseoco.ops.doctor import check_folder
 from sparseoco.ops.status import read_status
 from sparseoco.pipeline import steps as run_steps
 from sparseoco.pipeline.run_file import load_run_file
 from sparseoco.scoring.options import ScoreOptions
+from sparseoco.storage import commit
 from sparseoco.storage import inputs as stored
 from sparseoco.storage import locations as clients
 from sparseoco.storage.commit import as_local_file, commit_bytes, commit_json, exclusive_lock, read_json, remove_file
@@ -228,7 +228,7 @@ def test_status_of_a_run_in_a_bucket(file: Location, monkeypatch: pytest.MonkeyP
     assert [finding.state for finding in check_folder("out", run.out)] == ["ok"]
     commit_json(run.out / ".lock", {"owner": "process 1 on elsewhere", "heartbeats": 3})
     with monkeypatch.context() as patch:
-        patch.setattr(status, "EXPIRY_SECONDS", 0.0)
+        patch.setattr(commit, "EXPIRY_SECONDS", 0.0)
         (lock,) = read_status(run.out).locks
     assert (lock.held, lock.expired) == (False, True)
     assert lock.message.endswith("which has ended: the next run takes it over")
