@@ -134,7 +134,7 @@ CASES = {
         2,
     ),
     "cao-rcd, l1": ("cao-rcd", "l1", cao_rcd_grid(batch=4), 3),
-    "cao-rcd, random blocks": ("cao-rcd", "l1", cao_rcd_grid(batch=4, partition="random"), 2),
+    "cao-rcd, elastic net": ("cao-rcd", "elastic_net", cao_rcd_grid(batch=4, partition="random"), 2),
 }
 
 
