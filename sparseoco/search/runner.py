@@ -194,8 +194,7 @@ class Runner:
     def run(self, tracker: ProgressTracker, work: Work, *, resumable: bool = True) -> Failures:
         """Run `work`, all of stream learners or all of epoch methods; returns the reasons of failures.
 
-        `resumable` as in `run_block`. Raises `InputError` if not even one configuration fits in memory, and as
-        `run_jobs`.
+        `resumable` as in `Job`. Raises `InputError` if not even one configuration fits in memory, and as `run_jobs`.
         """
         starts = furthest_checkpoints(self.folders.checkpoints, {_start(setting) for setting, _, _ in work})
         blocks = {key: start.block.digest for key, start in starts.items()}

@@ -471,7 +471,7 @@ def run_optimum(session: Session, out: Location, options: OptimumOptions) -> Non
     ----------
     session : Session
     out : Location
-        Output folder: ``optimum.parquet``, a model folder per α, ``alpha-1.0``, and, written last,
+        Output folder: ``optimum.parquet``, a model folder per α, such as ``alpha-1.0``, and, written last,
         ``optimum.json``. A finished run is not repeated, a killed one resumes.
     options : OptimumOptions
 
