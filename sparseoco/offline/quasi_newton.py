@@ -192,7 +192,7 @@ class QuasiNewton(optimum.Solver[Column]):
                 return
         column.w, column.g, column.loss_sum, column.rejected = column.trial, g, gap.loss_sum, 0
         if gap.oversmoothed:
-            # The next pass is at the same point, with the loss less smoothed.
+            # The next pass is at the same point, with the loss less smoothed and without pairs.
             column.width *= optimum.WIDTH_FACTOR
             column.order = column.order[:0]
             column.direction = np.zeros(0)
