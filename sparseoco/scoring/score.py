@@ -85,7 +85,7 @@ class ScoreRun(NamedTuple):
         """Score what is new, then keep documents of all that was scored."""
         if self.options.keeps:
             ranking(self.models, self.options)  # raises before anything is scored
-        before = self._earlier(text)
+        before = self._earlier(out, text)
         job = TextJob(out, staging_folder(out, local=tasks.on_machine), text, SHARD_BYTES, tasks)
         scores = self._score_texts(job, before)
         remove_unlisted(out)
@@ -94,9 +94,9 @@ class ScoreRun(NamedTuple):
         clear_staging(out)
         return scores.manifest
 
-    def _earlier(self, text: TextOptions) -> Listed | None:
+    def _earlier(self, out: Location, text: TextOptions) -> Listed | None:
         """What the folder has, unless it is to be replaced. Raises `InputError` if it is of other models or options."""
-        found = scored.read_scores(self.out)
+        found = scored.read_scores(out)
         if found is None:
             return None
         before = _options(found.manifest.models, found.manifest.options, labelled=found.manifest.labelled)
@@ -108,7 +108,7 @@ class ScoreRun(NamedTuple):
             return None
         changed = ", ".join(sorted(names)).replace("carried", "columns")
         raise InputError(
-            f"{self.out} has scores of another model or other options ({changed}): choose another folder, or replace "
+            f"{out} has scores of another model or other options ({changed}): choose another folder, or replace "
             "them with --new-model replace.",
             code="options-changed",
         )
