@@ -29,7 +29,7 @@ RowsCallback = Callable[[int], None]
 
 @contextmanager
 def progress_to(callback: ProgressCallback) -> Iterator[None]:
-    """Have the progress of all steps of this process reported to a callback."""
+    """Have the progress of all steps of this process reported to a callback, and within another one to it alone."""
     _callbacks.append(callback)
     try:
         yield
@@ -39,7 +39,7 @@ def progress_to(callback: ProgressCallback) -> Iterator[None]:
 
 def report_progress(step: str, done: int, total: int) -> None:
     """Report the units of a step that are done, and their total."""
-    for callback in _callbacks:
+    for callback in _callbacks[-1:]:
         callback(step, done, total)
 
 
@@ -96,8 +96,11 @@ def log_to(target: str | None) -> Iterator[None]:
     A target that is logged to already gets each record once. Raises `InputError` for a file that cannot be written.
     """
     logger = logging.getLogger("sparseoco")
-    names = {handler.get_name() for handler in logger.handlers}  # one for all spellings of a path
-    if target is None or (name := target if target == "-" else str(Path(target).resolve())) in names:
+    if target is None:
+        yield
+        return
+    name = target if target == "-" else str(Path(target).resolve())  # one for all spellings of a path
+    if name in {handler.get_name() for handler in logger.handlers}:
         yield
         return
     before = logger.level, logger.propagate

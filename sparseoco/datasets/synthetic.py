@@ -108,13 +108,13 @@ def generate(corpus: SyntheticCorpus, out: Location) -> list[Location]:
             commit_json(out / "planted.json", described)
         for path in (out / "text").glob(".part-*.tmp"):  # of a run that was killed
             path.unlink(missing_ok=True)
-        done = 0
+        done, file_bytes = 0, -(-corpus.bytes // corpus.files)
         for file, path in enumerate(paths):
-            size = -(-corpus.bytes // corpus.files)
+            size = file_bytes  # about that of a file which exists
             if not path.exists():
-                lines, limit, size = documents(corpus, planted, file), size, 0
+                size, lines = 0, documents(corpus, planted, file)
                 with committed(path) as temporary, temporary.open("wb") as sink:
-                    while size < limit:
+                    while size < file_bytes:
                         size += sink.write(next(lines))
             done += size
             report_progress("generate", min(done, corpus.bytes), corpus.bytes)

@@ -12,6 +12,7 @@ from scipy.sparse import csr_matrix
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
 from sparseoco.core.errors import InputError
+from sparseoco.core.logs import progress_to
 from sparseoco.storage.commit import digest_file
 from sparseoco.storage.locations import read_toml
 from sparseoco.store.shards import Store, read_shards
@@ -158,7 +159,8 @@ def load_documents(source: DocumentSource, files: Files, work: Path) -> Document
     digests = [digest_file(path)[:16] for path in paths]
     options = TextOptions.of(dict(source.options))
     folder = work / f"{'-'.join(digests)}-{options.digest[:16]}"
-    ingest([str(path) for path in paths], folder, options)
+    with progress_to(lambda *step: None):  # it is part of a step of the experiment
+        ingest([str(path) for path in paths], folder, options)
     rows, terms = read_shards(folder)
     store = Store.open(folder)
     labels, classes = store.labels(), store.classes

@@ -154,7 +154,9 @@ def test_only_plain_lines_when_piped_or_dumb(terminal: bool, monkeypatch: pytest
         monkeypatch.setattr(console, "errors", Console(file=file, force_terminal=terminal))
         with progress_bars():
             report_progress("search", 1, 10)
-    assert (tmp_path / "pipe").read_text() == ""
+            monkeypatch.setattr(console, "FIRST_LINE", 0.0)
+            report_progress("train", 1, 10)
+    assert (tmp_path / "pipe").read_text() == "train: 10% after 0.00 s, no estimate yet\n"
 
 
 @pytest.mark.parametrize("terminal", [False, True])

@@ -11,6 +11,7 @@ from scipy.sparse import csr_matrix
 from sklearn.datasets import load_svmlight_file
 from sklearn.feature_extraction.text import CountVectorizer
 
+from sparseoco.core.logs import progress_to
 from sparseoco.papers import sources as papers
 from sparseoco.papers.cl_fobos.experiment import reproduce_cl_fobos
 from sparseoco.papers.sources import DOMAINS, Documents, choose_sources, find_sources
@@ -99,7 +100,10 @@ def test_reviews_of_every_form_match_scikit_learns_counts(tmp_path: Path, domain
         write(tmp_path / "data" / "any" / f"{domain}.jsonl{suffix}", lines)
     vectorizer = CountVectorizer(ngram_range=(1, 2))
     X = vectorizer.fit_transform([text for _, text in rows])
-    documents = load(tmp_path / "data", name, tmp_path / "work")
+    seen: list[tuple[str, int, int]] = []
+    with progress_to(lambda *step: seen.append(step)):
+        documents = load(tmp_path / "data", name, tmp_path / "work")
+    assert not seen  # the ingest is part of a step of the experiment, which reports itself
     assert_equal(documents, X, vectorizer.get_feature_names_out().tolist(), labels)
     with raises_code("missing-file"):
         find_sources(tmp_path / "data", choose_sources(domain if form == "text" else f"{domain}-text"))
