@@ -11,6 +11,7 @@ import pytest
 from distributed import Client
 
 from sparseoco.core.errors import StorageError
+from sparseoco.core.logs import progress_to
 from sparseoco.execution.clusters import ClusterOptions
 from sparseoco.learners import find_algorithm
 from sparseoco.offline.epochs import fit_epochs
@@ -407,8 +408,8 @@ def test_intact_files_of_a_killed_run_are_reused(client: Client, tmp_path: Path)
     shard = max(own.glob("shard-*.parquet"))
     shard.write_bytes(shard.read_bytes()[:100])
     events: list[tuple[str, int, int]] = []
-    session = Session(client, store, lambda *event: events.append(event))
-    with selected_features(session, options, tmp_path / "out") as selected:
+    reported = progress_to(lambda *event: events.append(event))
+    with reported, selected_features(Session(client, store), options, tmp_path / "out") as selected:
         rows = selected.store
         assert {path.stat().st_mtime_ns == stamp for path, stamp in stamps.items()} == {True, False}
         assert (rows.n_rows, rows.n_features, rows.classes) == (300, 3, store.classes)

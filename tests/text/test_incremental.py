@@ -320,11 +320,11 @@ def test_classes_in_prediction_and_evaluation(tmp_path: Path, cli: Cli) -> None:
     assert cli("predict", tmp_path / "m", tmp_path / "tree").out.startswith("tree/later/1.txt\t")
     odd = jsonl(random_texts(10), label=lambda k: "pnq"[k % 3] if k in (1, 2) else "p")
     (tmp_path / "t.jsonl").write_bytes(odd)
-    metrics = evaluate_model(Model(tmp_path / "m"), [str(tmp_path / "t.jsonl")], {}, lambda *_: None)
+    metrics = evaluate_model(Model(tmp_path / "m"), [str(tmp_path / "t.jsonl")], {})
     assert metrics["rows"] == 9
     (tmp_path / "t.jsonl").write_bytes(jsonl(random_texts(10), label=lambda k: "q"))
     with raises_code("too-many-bad-rows", "t.jsonl, line 2", "2 classes"):
-        evaluate_model(Model(tmp_path / "m"), [str(tmp_path / "t.jsonl")], {}, lambda *_: None)
+        evaluate_model(Model(tmp_path / "m"), [str(tmp_path / "t.jsonl")], {})
 
 
 # ----------------------------------------------------------------------------------------------------------------------
