@@ -428,6 +428,7 @@ def same(a: Any, b: Any) -> None:
         np.testing.assert_array_equal(getattr(a, name), getattr(b, name))
 
 
+@pytest.mark.formulas
 @given(
     rows=st.integers(0, 60),
     features=st.integers(1, 12),
