@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sparseoco.learners import domains
 from sparseoco.training.learner import Learner
-from tests.oracles.dense import ball_projection, simplex_projection
+from tests.oracles.dense import ball_projection, l1_projection, simplex_projection
 from tests.oracles.losses import SLOPES, VALUES
 from tests.support.errors import raises_code
 
@@ -64,6 +64,37 @@ def test_simplex(problem: tuple[np.ndarray, np.ndarray, float, float]) -> None:
         assert y.sum() == pytest.approx(1.0, abs=1e-14)
     flat = projected(domains.onto_simplex, z, A, R, gamma)
     np.testing.assert_allclose(flat, simplex_projection(z, np.eye(len(z)), floor), atol=1e-12 * max(1, abs(z).max()))
+
+
+@pytest.mark.formulas
+@settings(max_examples=50, deadline=None)
+@given(problem=problems())
+def test_l1(problem: tuple[np.ndarray, np.ndarray, float, float]) -> None:
+    z, A, R, gamma = problem
+    size = (1 - gamma) * R
+    for f, metric in ((domains.onto_l1_in_metric, A), (domains.onto_l1, np.eye(len(z)))):
+        x, wanted = projected(f, z, A, R, gamma), l1_projection(z, metric, size)
+        least = (wanted - z) @ metric @ (wanted - z)
+        assert (x - z) @ metric @ (x - z) <= least * (1 + 1e-9) + 1e-9
+        np.testing.assert_allclose(x, wanted, atol=1e-6 * max(1.0, size))
+        assert np.abs(x).sum() <= size * (1 + 1e-14) or np.abs(z).sum() <= size
+
+
+@pytest.mark.formulas
+@pytest.mark.parametrize("n", [1, 40])
+def test_l1_of_many_dimensions_is_optimal(n: int) -> None:
+    """By the conditions of Karush, Kuhn and Tucker: A(z − x) is λ·sign(x_i), or not larger where x_i = 0; also of
+    equal numbers, whose coordinates become 0 together."""
+    rng = np.random.default_rng(n)
+    Q, _ = np.linalg.qr(rng.normal(size=(n, n)))
+    A = (Q * 10.0 ** rng.uniform(0, 3, n)) @ Q.T
+    for metric in (A, np.eye(n)):
+        for z in (9 * rng.normal(size=n), rng.normal(size=n) + 9 * (np.arange(n) % 2 - 1), np.full(n, -1.0)):
+            x = projected(domains.onto_l1_in_metric, z, metric, 0.4, 0.0)
+            slope = metric @ (z - x)
+            level = np.abs(slope).max()
+            assert np.abs(x).sum() == pytest.approx(0.4, rel=1e-14)
+            np.testing.assert_allclose((slope - level * np.sign(x))[x != 0], 0.0, atol=1e-7 * level)
 
 
 def assert_optimal_on_ball(x: np.ndarray, z: np.ndarray, A: np.ndarray) -> None:
