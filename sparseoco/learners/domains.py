@@ -103,22 +103,31 @@ class Constants(NamedTuple):
     alpha: float
 
 
+def largest_loss(features: NDArray[np.float64], labels: NDArray[np.float64], loss: str, D: float) -> float:
+    """F, of rows as in `ball_constants`."""
+    reach = D / 2 * np.linalg.norm(features, axis=1)
+    if loss == "squared":
+        return float(0.5 * ((reach + np.abs(labels)) ** 2).max())
+    return float(np.logaddexp(0.0, reach.max()))
+
+
 def ball_constants(features: NDArray[np.float64], labels: NDArray[np.float64], loss: str, D: float) -> Constants:
     """The constants of rows (n, d), labels (n,) float64 (unused by the logistic loss), for squared or logistic loss.
 
     Raises `InputError` for another loss, and if they overflow or every row is 0.
     """
     with np.errstate(over="ignore"):  # infinite values are rejected below
+        F = largest_loss(features, labels, loss, D)
         size = np.linalg.norm(features, axis=1)
         reach = D / 2 * size  # the largest |margin| on P
         residual = reach + np.abs(labels)
         steepest, most = residual.max(), float((residual * size).max())
         square = float(steepest * steepest)
     if loss == "squared":
-        found = Constants(0.5 * square, most, 1 / square if square else np.inf)
+        found = Constants(F, most, 1 / square if square else np.inf)
     elif loss == "logistic":
         steep = size / (1 + np.exp(-np.minimum(reach, 700.0)))
-        found = Constants(float(np.logaddexp(0.0, reach.max())), float(steep.max()), float(np.exp(-reach.max())))
+        found = Constants(F, float(steep.max()), float(np.exp(-reach.max())))
     else:
         raise InputError(
             f"loss={loss!r}: constants are known for squared and logistic only.", code="unsupported-combination"
