@@ -157,7 +157,7 @@ def printed_steps(dataset: Dataset) -> Row:
         """½·δ/(4dFD) of ONSEG, δ with r = D/2."""
         F = largest_loss(*rows, D)
         _, delta, _ = theorem_as_printed(d, T, F, D, D / 2)
-        return delta / (8 * d * F * D)
+        return float(delta / (8 * d * F * D))
 
     largest, high = step(SMALLEST), 1.0
     while step(high) > printed:
