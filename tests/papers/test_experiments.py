@@ -82,7 +82,7 @@ def test_verdicts_follow_from_the_comparisons(reproduced: Folder, paper: str) ->
         assert {each["p"] < LEVEL for each in found if each["holds"] == UNDECIDED} <= {False}
     page = (reproduced(paper) / f"{paper}.html").read_text()
     for claim in ordered_claims(claims):
-        if len(claim.rows) > 1:
+        if len(claim.counts) > 1:
             counts = ", ".join(f"{sum(row['holds'] == word for row in claim.rows)} {word}" for word in claim.counts)
             assert f'<span class="badge">{claim.verdict}: {counts}</span>' in page
 

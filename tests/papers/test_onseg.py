@@ -293,15 +293,16 @@ def records() -> dict[str, list[Row]]:
         values[tuned_names(LOSS, suffix)] = [("abalone", 1.0, 0.0), ("ionosphere", 1.0, 4.0)]
         values[tuned_names(ERROR, suffix)] = [("ionosphere", 4.0, 1.0)]
     values["OGDEG", "ONSEG"] = [("abalone", 4.0, 0.0), ("ionosphere", 4.0, 1.0)]
-    values["unused", "two-point"] = [("abalone", 0.99, 0.0), ("ionosphere", 8.0, 8.0)]
+    values["unused", "two-point"] = [("abalone", 0.999, 0.0), ("ionosphere", 8.0, 8.0)]
     runs = [
         {"experiment": name, "setting": "D = 2", "method": method, "mean_loss": loss, "error_rate": errors}
         for (ogdeg, onseg), sets in values.items()
         for name, *own in sets
         for seed in range(3)
+        for noise in [0.00199 if onseg == "two-point" else 0.002]
         for method, (loss, errors) in (
             (ogdeg, (0.2 + 0.001 * seed, 0.2 + 0.001 * seed)),
-            (onseg, (0.1 * own[0] + 0.002 * seed, 0.1 * own[1] + 0.002 * seed)),
+            (onseg, (0.1 * own[0] + noise * seed, 0.1 * own[1] + noise * seed)),
         )
     ]
     experiments = [
@@ -346,7 +347,7 @@ def test_verdicts_follow_the_losses_errors_and_returns(criterion: Criterion, bes
     assert [verdict("ONSEG converges", PRINTED, where) for where in (abalone, ionosphere)] == ["no", printed]
     for within in SETS:
         assert [verdict("mean return", words, f"NYSE, {within}") for words in (BEST, PRINTED)] == ["yes", "no"]
-    # less than ONSEG with the printed β, but by less than 1 % than with the best: that is no
+    # less than ONSEG with either, but than with the best by less than 1 %: that is no
     assert [verdict("two-point", words, abalone) for words in (PRINTED, "best β")] == ["yes", "no"]
     assert [verdict("The D that", "", where) for where in (TITLES["abalone"], TITLES["ionosphere"])] == ["yes", "no"]
     assert [verdict("Theorem 3.1", "", where) for where in (abalone, ionosphere)] == ["yes", "no"]
