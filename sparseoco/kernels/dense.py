@@ -75,11 +75,12 @@ def build_learn(rule):
     """``learn``: learn the rows in turn, after `rounds` rounds; updates state and progress in place.
 
     `labels` and `loss` are those of `stream.build_learn`, as are `weights`, which multiply the rows' losses and so
-    their gradients. `margins_out` (rows, columns), unless empty, receives the margins of the predictions.
+    their gradients. `played` and `flat` are those of the rule. Losses and errors of a bandit are those of the first
+    point that it plays. `margins_out` (rows, columns), unless empty, receives the margins of the predictions.
     """
-    move, project, bandit, flat = rule.move, rule.project, rule.bandit, rule.flat
+    move, project = rule.move, rule.project
 
-    def learn(rows, labels, weights, loss, outputs, rounds, state, progress, margins_out):
+    def learn(rows, labels, weights, loss, outputs, rounds, state, progress, played, flat, margins_out):
         indptr, indices, values = rows
         points, memories, numbers = state
         diverged, loss_sum, surplus, error_count, _, _ = progress
@@ -87,7 +88,9 @@ def build_learn(rule):
         base = indptr[0]
         g = np.zeros(n)
         z, u, incurred = np.zeros(outputs), np.zeros(outputs), np.zeros(1)
-        losses = np.zeros(outputs if bandit else 0)
+        losses = np.zeros(outputs if played > 0 else 0)
+        opposite, losses_there = np.zeros(outputs), np.zeros(outputs)
+        unused, unused_error = np.zeros(1), np.zeros(1, np.int64)
         v = np.zeros((outputs, n))
         for q in range(diverged.shape[0]):
             first = q * outputs
@@ -99,11 +102,13 @@ def build_learn(rule):
                 for c in range(outputs):
                     y = points[first + c]
                     z[c] = 0.0
-                    if bandit:
+                    if played > 0:
                         own = numbers_of(numbers[first + c])
                         direction(np.int64(own.repetition), t, c, flat, v[c])
+                        opposite[c] = 0.0
                         for k in range(start, stop):
                             z[c] += values[k] * (y[indices[k]] + own.delta * v[c, indices[k]])
+                            opposite[c] += values[k] * (y[indices[k]] - own.delta * v[c, indices[k]])
                     else:
                         for k in range(start, stop):
                             z[c] += values[k] * y[indices[k]]
@@ -114,13 +119,19 @@ def build_learn(rule):
                 respond_row(loss, z, u, losses, outputs, labels[i], t, own_diverged, incurred, own_errors)
                 loss_sum[q] += incurred[0]
                 surplus[q] += (weight - 1.0) * incurred[0]
+                if played == 2:
+                    respond_row(
+                        loss, opposite, u, losses_there, outputs, labels[i], t, own_diverged, unused, unused_error
+                    )
                 if diverged[q] > 0:
                     continue
                 for c in range(outputs):
                     own = numbers_of(numbers[first + c])
-                    if bandit:
+                    if played > 0:
                         m = n - 1.0 if flat else float(n)
                         estimate = weight * (m / own.delta * losses[c])
+                        if played == 2:
+                            estimate = weight * (m / (2.0 * own.delta) * (losses[c] - losses_there[c]))
                         for j in range(n):
                             g[j] = estimate * v[c, j]
                     else:
@@ -134,10 +145,9 @@ def build_learn(rule):
 
 @lru_cache(maxsize=64)
 def dense_kernels(rule: DenseRule) -> tuple[Callable[..., None], Callable[..., None]]:
-    """The compiled loop of a rule and its projection; equal rules share them."""
+    """The compiled loop of a rule and its projection; rules that move and project alike share them."""
     move, project = (f"{f.__module__}.{f.__qualname__}" for f in (rule.move, rule.project))
-    learn = compiled_restrict(build_learn(rule), move, project, str((rule.bandit, rule.flat)))
-    return learn, compiled_restrict(rule.project)
+    return compiled_restrict(build_learn(rule), move, project), compiled_restrict(rule.project)
 
 
 @dataclass(eq=False, repr=False)
@@ -202,6 +212,8 @@ class DenseColumns(ColumnBlock):
             int(self.clock[0]),
             DenseState(self.points, self.memories, self.numbers),
             self.progress,
+            self.rule.played,
+            self.rule.flat,
             margins,
         )
         self.clock += len(labels)

@@ -537,8 +537,8 @@ class DenseRule(NamedTuple):
     memory: Callable[[int], int] = no_memory
     """``memory(n)``: rows of n numbers stored with the point."""
     begin: Callable[..., None] = begin_with_zeros
-    bandit: bool = False
-    """Whether a round reveals only the loss of the point played."""
+    played: int = 0
+    """Of a bandit: in how many points a round reveals the loss, 1 or 2. 0 if a round reveals the gradient."""
     flat: bool = False
     """Whether the set lies in a hyperplane Σ x_i = constant and so has dimension n − 1."""
 

@@ -103,22 +103,31 @@ class Constants(NamedTuple):
     alpha: float
 
 
+def largest_loss(features: NDArray[np.float64], labels: NDArray[np.float64], loss: str, D: float) -> float:
+    """F, of rows as in `ball_constants`."""
+    reach = D / 2 * np.linalg.norm(features, axis=1)
+    if loss == "squared":
+        return float(0.5 * ((reach + np.abs(labels)) ** 2).max())
+    return float(np.logaddexp(0.0, reach.max()))
+
+
 def ball_constants(features: NDArray[np.float64], labels: NDArray[np.float64], loss: str, D: float) -> Constants:
     """The constants of rows (n, d), labels (n,) float64 (unused by the logistic loss), for squared or logistic loss.
 
     Raises `InputError` for another loss, and if they overflow or every row is 0.
     """
     with np.errstate(over="ignore"):  # infinite values are rejected below
+        F = largest_loss(features, labels, loss, D)
         size = np.linalg.norm(features, axis=1)
         reach = D / 2 * size  # the largest |margin| on P
         residual = reach + np.abs(labels)
         steepest, most = residual.max(), float((residual * size).max())
         square = float(steepest * steepest)
     if loss == "squared":
-        found = Constants(0.5 * square, most, 1 / square if square else np.inf)
+        found = Constants(F, most, 1 / square if square else np.inf)
     elif loss == "logistic":
         steep = size / (1 + np.exp(-np.minimum(reach, 700.0)))
-        found = Constants(float(np.logaddexp(0.0, reach.max())), float(steep.max()), float(np.exp(-reach.max())))
+        found = Constants(F, float(steep.max()), float(np.exp(-reach.max())))
     else:
         raise InputError(
             f"loss={loss!r}: constants are known for squared and logistic only.", code="unsupported-combination"
@@ -135,8 +144,9 @@ def ball_constants(features: NDArray[np.float64], labels: NDArray[np.float64], l
 # ----------------------------------------------------------------------------------------------------------------------
 # The convex sets of dense learners and the projections onto them, for compiled loops.
 #
-# `ball`: ‖x‖ ≤ R, R = D/2. `simplex`: x ≥ 0, Σ x_i = 1, of diameter √2; in its plane the largest ball
-# around the centre (1/n, …, 1/n) has radius 1/√(n(n − 1)).
+# `ball`: ‖x‖ ≤ R, R = D/2. `l1`: ‖x‖₁ ≤ R, of diameter D; the largest ball around its centre has radius R/√n.
+# `simplex`: x ≥ 0, Σ x_i = 1, of diameter √2; in its plane the largest ball around the centre (1/n, …, 1/n) has
+# radius 1/√(n(n − 1)).
 #
 # Projections are onto (1 − γ)P, the set shrunk towards its centre, in the Euclidean norm or in that of a positive
 # definite A (Liu et al. 2019, Algorithm 1, line 10):
@@ -148,13 +158,15 @@ def ball_constants(features: NDArray[np.float64], labels: NDArray[np.float64], l
 
 TINY = 1e-15  # relative residual that is rounding only
 SLACK = 1e-12  # how far below its lower bound rounding may put a coordinate
+DOMAINS = ("ball", "simplex", "l1")
+BALL, SIMPLEX = 0.0, 1.0
 
 
 class Numbers(NamedTuple):
     """The constants of a dense learner's column, as float64 scalars."""
 
     radius: float
-    """R of a ball; unused on a simplex."""
+    """R of a ball or of a 1-norm ball; unused on a simplex."""
     gamma: float
     """γ, by which the set is shrunk."""
     delta: float
@@ -165,12 +177,14 @@ class Numbers(NamedTuple):
     """Initial value of the memory; see the learner."""
     repetition: float
     """Number of the run, which seeds the directions of a bandit."""
+    domain: float = 0.0
+    """The set: the position in `DOMAINS`, so that one kernel plays in any of them."""
 
 
 @register_jitable
 def numbers_of(row):
     """`Numbers` from a row of a float64 array."""
-    return Numbers(row[0], row[1], row[2], row[3], row[4], row[5])
+    return Numbers(row[0], row[1], row[2], row[3], row[4], row[5], row[6])
 
 
 @register_jitable
@@ -429,6 +443,99 @@ def residual(s, active, z, B, image, bend, x):
         x[i] += z[i] - image[i] * (along / bend)
 
 
-EUCLIDEAN = {"ball": onto_ball, "simplex": onto_simplex}
-IN_METRIC = {"ball": onto_ball_in_metric, "simplex": onto_simplex_in_metric}
-"""The projections onto each feasible set, in the Euclidean metric and in that of a matrix."""
+@register_jitable
+def to_size(x, R):
+    """x·R/‖x‖₁, which takes rounding away."""
+    size = np.abs(x).sum()
+    for i in range(x.shape[0]):
+        x[i] *= R / size
+
+
+@register_jitable
+def onto_l1(x, B, numbers):
+    """Euclidean: sign(x_i)·max(|x_i| − τ, 0) with τ such that the absolute values add up to R, found by sorting."""
+    R = numbers.radius * (1.0 - numbers.gamma)
+    ordered = np.sort(np.abs(x))[::-1]
+    total, tau = 0.0, 0.0
+    for i in range(x.shape[0]):
+        total += ordered[i]
+        least = (total - R) / (i + 1.0)
+        if ordered[i] > least:
+            tau = least
+    if total > R:
+        for i in range(x.shape[0]):
+            x[i] = math.copysign(max(abs(x[i]) - tau, 0.0), x[i])
+        to_size(x, R)
+
+
+@register_jitable
+def onto_l1_in_metric(x, B, numbers):
+    """In the norm of A: x = z − Bu, u_i = λ·sign(x_i), or |u_i| ≤ λ where x_i = 0, and λ for ‖x‖₁ = R.
+
+    The lasso's path from λ = 0, where x = z (Osborne, Presnell and Turlach 2000). u and x are linear in λ until an x_i
+    becomes 0, which then holds u_i, or some |u_i| with x_i = 0 reaches λ, which sets x_i free.
+    """
+    n = x.shape[0]
+    R = numbers.radius * (1.0 - numbers.gamma)
+    if np.abs(x).sum() <= R:
+        return
+    held = x == 0.0
+    sign, u, slope, image, none = np.sign(x), np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n)
+    level, last, before = 0.0, -1, 0.0  # rounding only could change the last one back
+    for _ in range(20 * n):
+        product(B, sign, image)
+        members = np.flatnonzero(held)
+        wanted = held_multipliers(members, image, B, none, 1.0)
+        slope[:] = sign
+        for a in range(members.shape[0]):
+            slope[members[a]] = wanted[a]
+        product(B, slope, image)
+        size, fall = 0.0, 0.0
+        for i in range(n):
+            if not held[i]:
+                size += abs(x[i])
+                fall += sign[i] * image[i]
+        step, changed, side = (size - R) / fall, -1, 0.0
+        for i in range(n):
+            if held[i]:
+                toward = math.copysign(1.0, slope[i])
+                if toward * slope[i] > 1.0 and not (i == last and toward == before):
+                    own = max(level - toward * u[i], 0.0) / (toward * slope[i] - 1.0)
+                    if own < step:
+                        step, changed, side = own, i, toward
+            elif sign[i] * image[i] > 0.0 and i != last:
+                own = max(sign[i] * x[i], 0.0) / (sign[i] * image[i])
+                if own < step:
+                    step, changed, side = own, i, 0.0
+        level += step
+        for i in range(n):
+            u[i] += step * slope[i]
+            if not held[i]:
+                x[i] -= step * image[i]
+        if changed < 0:
+            break
+        last, before = changed, sign[changed]
+        held[changed], sign[changed], x[changed] = side == 0.0, side, 0.0
+    to_size(x, R)
+
+
+@register_jitable
+def onto_set(x, B, numbers):
+    """Project onto the set of `Numbers.domain`, in the Euclidean norm."""
+    if numbers.domain == BALL:
+        onto_ball(x, B, numbers)
+    elif numbers.domain == SIMPLEX:
+        onto_simplex(x, B, numbers)
+    else:
+        onto_l1(x, B, numbers)
+
+
+@register_jitable
+def onto_set_in_metric(x, B, numbers):
+    """Project onto the set of `Numbers.domain`, in the norm of A."""
+    if numbers.domain == BALL:
+        onto_ball_in_metric(x, B, numbers)
+    elif numbers.domain == SIMPLEX:
+        onto_simplex_in_metric(x, B, numbers)
+    else:
+        onto_l1_in_metric(x, B, numbers)

@@ -9,12 +9,14 @@ import numpy as np
 from sparseoco.core.compile_cache import register_jitable
 from sparseoco.core.errors import InputError
 from sparseoco.learners.contract import WHY, Algorithm, DenseRule
-from sparseoco.learners.domains import EUCLIDEAN, IN_METRIC, Numbers, product
+from sparseoco.learners.domains import DOMAINS, Numbers, onto_set, onto_set_in_metric, product
 from sparseoco.learners.losses import Loss
 from sparseoco.learners.parameters import Parameter, categorical, nonnegative, positive, positive_int, whole_number
 from sparseoco.learners.penalties import Penalty
 
 AUTO = "auto"
+ROUNDING = 1e-9
+"""γ of two-point is not smaller: a difference of two losses then keeps half of its digits."""
 
 
 def auto_or(check: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -26,14 +28,22 @@ def auto_or(check: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return checked
 
 
-DOMAIN = categorical("domain", ("ball", "simplex"), "feasible set: ‖x‖ ≤ D/2, or x ≥ 0 with Σ x_i = 1")
-DIAMETER = Parameter("D", 10.0, "diameter of the ball (that of the simplex is √2)", positive, grid=(2.0, 10.0, 50.0))
+DOMAIN = categorical("domain", DOMAINS, "feasible set: ‖x‖ ≤ D/2, or x ≥ 0 with Σ x_i = 1, or ‖x‖₁ ≤ D/2")
+DIAMETER = Parameter("D", 10.0, "diameter of a ball (that of the simplex is √2)", positive, grid=(2.0, 10.0, 50.0))
 G = Parameter("G", 10.0, "bound of ‖g_t‖: the larger, the smaller the steps", positive, grid=(1.0, 3.0, 10.0, 30.0))
 
 
 def diameter(configuration: Mapping[str, Any]) -> float:
     """Diameter of the set."""
-    return float(configuration["D"]) if configuration["domain"] == "ball" else 2.0**0.5
+    return 2.0**0.5 if configuration["domain"] == "simplex" else float(configuration["D"])
+
+
+def numbers_in(
+    configuration: Mapping[str, Any], rate: float, spread: float = 0.0, gamma: float = 0.0, delta: float = 0.0
+) -> Numbers:
+    """`DenseRule.numbers` in the set of a configuration."""
+    domain = float(DOMAINS.index(configuration["domain"]))
+    return Numbers(configuration["D"] / 2, gamma, delta, rate, spread, configuration.get("repetition", 0), domain)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -56,12 +66,11 @@ def descend(y, memory, g, t, numbers, project):
 
 def ogd_numbers(configuration: Mapping[str, Any], n: int) -> Numbers:
     """`DenseRule.numbers`."""
-    return Numbers(configuration["D"] / 2, 0.0, 0.0, diameter(configuration) / configuration["G"], 0.0, 0.0)
+    return numbers_in(configuration, diameter(configuration) / configuration["G"])
 
 
 def ogd_rule(loss: Loss, penalty: Penalty, configuration: Mapping[str, Any]) -> DenseRule:
-    domain = configuration["domain"]
-    return DenseRule(descend, EUCLIDEAN[domain], ogd_numbers, flat=domain == "simplex")
+    return DenseRule(descend, onto_set, ogd_numbers, flat=configuration["domain"] == "simplex")
 
 
 OGD = Algorithm(
@@ -128,12 +137,12 @@ def ons_numbers(configuration: Mapping[str, Any], n: int) -> Numbers:
     D, beta = diameter(configuration), configuration["beta"]
     if beta == AUTO:
         beta = 0.5 * min(1.0 / (4.0 * configuration["G"] * D), configuration["alpha"])
-    return Numbers(configuration["D"] / 2, 0.0, 0.0, 1.0 / beta, (beta * D) ** 2, 0.0)
+    return numbers_in(configuration, 1.0 / beta, (beta * D) ** 2)
 
 
 def ons_rule(loss: Loss, penalty: Penalty, configuration: Mapping[str, Any]) -> DenseRule:
-    domain = configuration["domain"]
-    return DenseRule(newton_step, IN_METRIC[domain], ons_numbers, square, begin, flat=domain == "simplex")
+    flat = configuration["domain"] == "simplex"
+    return DenseRule(newton_step, onto_set_in_metric, ons_numbers, square, begin, flat=flat)
 
 
 ALPHA = Parameter("alpha", 1.0, "α, exp-concavity of the losses: exp(−αf_t) is concave", positive)
@@ -171,18 +180,27 @@ ONS = Algorithm(
 # Sources: Flaxman et al. (2005), with the step of Liu et al. (2019), §4: this is `ogd` with G = mF/δ, the
 # largest possible ‖g_t‖. Liu et al. (2019), Algorithm 1, is `ons`.
 #
+# Whoever may ask for the loss in two points of a round gets a gradient whose size does not grow as δ shrinks:
+#
+#     two-point:  g_t = m/(2δ)·(f_t(y_t + δv_t) − f_t(y_t − δv_t))·v_t,   y_{t+1} = Π_{(1−γ)P}[y_t − η_t g_t]
+#
+# Sources: Agarwal, Dekel and Xiao (2010); the regret O(L√(mT)) is due to Shamir (2017). This is `ogd`, with G the root
+# of the bound E‖g_t‖² ≤ (m/(2δ))²·(2Lδ)²/(m − 1) = L²m²/(m − 1) for L-Lipschitz losses (L² for m = 1): the difference
+# has mean 0, and Poincaré's inequality on the sphere bounds its variance.
+#
 # Values of auto parameters, for T rounds, diameter D, and L-Lipschitz losses (or L = 0 if no constant is known):
 #
 #     onseg:  δ = ∛(25m⁴D²r·log²T/(3T²)), γ = ∛(15m²D·log T/(rT))                             Theorem 3.1
 #             δ = √(10m²FDr·log T/(3(Lr + F)T)), γ = δ/r                                      Theorem 3.2
 #             β = ½·min{δ/(4mFD), α}, α = σδ²/(m²F²)
 #     ogdeg:  δ = ∛(3m²D²r/(16T)), γ = ∛(9mD/(4r√T));  or  δ = √(3mDFr/(2(3Lr + 2F)√T)), γ = δ/r
+#     two-point:  γ = log T/T, δ = γr                                              as in Agarwal et al.
 #
-# The last line minimises the bound in tests/bounds/dense.py for this step, as in Flaxman et al., Theorem 1: the
+# The line of ogdeg minimises the bound in tests/bounds/dense.py for this step, as in Flaxman et al., Theorem 1: the
 # sum a/δ + bδ/γ + cγ is least for δ = ∛(a²/(bc)) and γ = ∛(ab/c²). If T is so small that γ ≥ 1, the theorems are void;
 # then γ = ½ and δ ≤ γr.
 #
-# Symbols: `numbers.rate` = D/G = Dδ/(mF) for ogdeg, 1/β for onseg; `numbers.spread` = β²D².
+# Symbols: `numbers.rate` = D/G = Dδ/(mF) for ogdeg, 1/β for onseg, D/G for two-point; `numbers.spread` = β²D².
 
 
 class Terms(NamedTuple):
@@ -195,7 +213,7 @@ class Terms(NamedTuple):
     delta: float
     gamma: float
     beta: float
-    """β of onseg; 0 for ogdeg."""
+    """β of onseg; 0 for others."""
 
 
 def bandit_terms(configuration: Mapping[str, Any], n: int) -> Terms:
@@ -203,14 +221,15 @@ def bandit_terms(configuration: Mapping[str, Any], n: int) -> Terms:
 
     Raises `InputError` if δ > γr or no ball of radius r fits into the set, so that points played could leave it.
     """
-    ball = configuration["domain"] == "ball"
-    m = n if ball else n - 1
+    m = n - 1 if configuration["domain"] == "simplex" else n
     if m < 1:
         raise InputError(
             "A simplex with one feature is a single point: there is nothing to learn.", code="invalid-parameter"
         )
-    D, F = diameter(configuration), configuration["F"]
-    r, largest = configuration["r"], D / 2 if ball else 1.0 / math.sqrt(n * (n - 1.0))
+    D, r = diameter(configuration), configuration["r"]
+    largest = 1.0 / math.sqrt(n * m) if m < n else D / 2
+    if configuration["domain"] == "l1":
+        largest /= math.sqrt(n)
     if r == AUTO:
         r = largest
     if r > largest * (1.0 + 1e-12):
@@ -219,7 +238,7 @@ def bandit_terms(configuration: Mapping[str, Any], n: int) -> Terms:
             code="invalid-parameter",
         )
     delta, gamma = configuration["delta"], configuration["gamma"]
-    best = _least_sum(_cost(configuration, m, D), configuration, r)
+    best = _least_sum(configuration, m, D, r) if "F" in configuration else _smallest(configuration["T"], r)
     if gamma == AUTO:
         gamma = best[1] if delta == AUTO else max(best[1], delta / r)
     if delta == AUTO:
@@ -234,24 +253,22 @@ def bandit_terms(configuration: Mapping[str, Any], n: int) -> Terms:
     if "sigma" in configuration:
         beta = configuration["beta"]
         if beta == AUTO:
+            F = configuration["F"]
             alpha = configuration["sigma"] * delta**2 / (m * F) ** 2
             beta = 0.5 * min(delta / (4.0 * m * F * D), alpha)
     return Terms(m, D, r, delta, gamma, beta)
 
 
-def _cost(configuration: Mapping[str, Any], m: int, D: float) -> float:
-    """a in the term a/δ of the bound, the regret of the gradient steps."""
-    T, F = configuration["T"], configuration["F"]
-    if "sigma" in configuration:
-        return 10.0 * m * m * F * D * math.log(max(T, 2))
-    return 1.5 * D * m * F * math.sqrt(T)
+def _least_sum(configuration: Mapping[str, Any], m: int, D: float, r: float) -> tuple[float, float]:
+    """The δ and γ that minimise a/δ + bδ/γ + cγ, b = 6FT/r and c = 2FT, or a/δ + (3L + 2F/r)Tδ with γ = δ/r.
 
-
-def _least_sum(a: float, configuration: Mapping[str, Any], r: float) -> tuple[float, float]:
-    """The δ and γ that minimise a/δ + bδ/γ + cγ, b = 6FT/r and c = 2FT, or a/δ + (3L + 2F/r)Tδ with γ = δ/r."""
+    a/δ is the regret of the gradient steps.
+    """
     T, F, L = configuration["T"], configuration["F"], configuration["L"]
+    newton = "sigma" in configuration
+    a = 10.0 * m * m * F * D * math.log(max(T, 2)) if newton else 1.5 * D * m * F * math.sqrt(T)
     if L > 0.0:
-        own = 3.0 * F / r if "sigma" in configuration else 2.0 * F / r  # Theorem 3.2 has 3 for 2
+        own = 3.0 * F / r if newton else 2.0 * F / r  # Theorem 3.2 has 3 for 2
         delta = math.sqrt(a / ((3.0 * L + own) * T))
         gamma = delta / r
     else:
@@ -260,18 +277,29 @@ def _least_sum(a: float, configuration: Mapping[str, Any], r: float) -> tuple[fl
     return (delta, gamma) if gamma < 1.0 else (min(delta, r / 2), 0.5)
 
 
+def _smallest(T: int, r: float) -> tuple[float, float]:
+    """δ and γ of two-point, whose gradients do not grow as δ shrinks: only rounding limits it."""
+    gamma = max(math.log(max(T, 2)) / max(T, 2), ROUNDING)
+    return gamma * r, gamma
+
+
 def ogdeg_numbers(configuration: Mapping[str, Any], n: int) -> Numbers:
     """`DenseRule.numbers`."""
     it = bandit_terms(configuration, n)
-    rate = it.D * it.delta / (it.m * configuration["F"])
-    return Numbers(configuration["D"] / 2, it.gamma, it.delta, rate, 0.0, configuration["repetition"])
+    return numbers_in(configuration, it.D * it.delta / (it.m * configuration["F"]), 0.0, it.gamma, it.delta)
 
 
 def onseg_numbers(configuration: Mapping[str, Any], n: int) -> Numbers:
     """`DenseRule.numbers`."""
     it = bandit_terms(configuration, n)
-    spread = (it.beta * it.D) ** 2
-    return Numbers(configuration["D"] / 2, it.gamma, it.delta, 1.0 / it.beta, spread, configuration["repetition"])
+    return numbers_in(configuration, 1.0 / it.beta, (it.beta * it.D) ** 2, it.gamma, it.delta)
+
+
+def two_point_numbers(configuration: Mapping[str, Any], n: int) -> Numbers:
+    """`DenseRule.numbers`."""
+    it = bandit_terms(configuration, n)
+    G = configuration["L"] * it.m / math.sqrt(max(it.m - 1, 1))
+    return numbers_in(configuration, it.D / G, 0.0, it.gamma, it.delta)
 
 
 def _check(loss: Loss, name: str) -> None:
@@ -285,12 +313,17 @@ def _check(loss: Loss, name: str) -> None:
 
 def ogdeg_rule(loss: Loss, penalty: Penalty, configuration: Mapping[str, Any]) -> DenseRule:
     _check(loss, "ogdeg")
-    return ogd_rule(loss, penalty, configuration)._replace(numbers=ogdeg_numbers, bandit=True)
+    return ogd_rule(loss, penalty, configuration)._replace(numbers=ogdeg_numbers, played=1)
 
 
 def onseg_rule(loss: Loss, penalty: Penalty, configuration: Mapping[str, Any]) -> DenseRule:
     _check(loss, "onseg")
-    return ons_rule(loss, penalty, configuration)._replace(numbers=onseg_numbers, bandit=True)
+    return ons_rule(loss, penalty, configuration)._replace(numbers=onseg_numbers, played=1)
+
+
+def two_point_rule(loss: Loss, penalty: Penalty, configuration: Mapping[str, Any]) -> DenseRule:
+    _check(loss, "two-point")
+    return ogd_rule(loss, penalty, configuration)._replace(numbers=two_point_numbers, played=2)
 
 
 F = Parameter("F", 10.0, "bound of |f_t| in the set", positive, grid=(1.0, 3.0, 10.0, 30.0))
@@ -340,6 +373,31 @@ ONSEG = Algorithm(
     ),
     penalties=("l1",),
     rules=onseg_rule,
+    why=WHY,
+    driver="dense",
+)
+TWO_POINT = Algorithm(
+    name="two-point",
+    formula="g_t = m/(2δ)·(f_t(y_t + δv_t) − f_t(y_t − δv_t))v_t, y_{t+1} = Π_{(1−γ)P}[y_t − η_t g_t], "
+    "η_t = D√(m − 1)/(Lm√t)",
+    source="Agarwal, Dekel and Xiao 2010; Shamir 2017",
+    parameters=(
+        DOMAIN,
+        DIAMETER,
+        LIPSCHITZ._replace(
+            default=10.0,
+            meaning="Lipschitz constant of the losses: the larger, the smaller the steps",
+            check=positive,
+            grid=(1.0, 3.0, 10.0, 30.0),
+        ),
+        T,
+        INNER,
+        DELTA,
+        SHRINKING,
+        RUN,
+    ),
+    penalties=("l1",),
+    rules=two_point_rule,
     why=WHY,
     driver="dense",
 )

@@ -1,5 +1,6 @@
 """Claims of a paper, their tests by pairs of values, and what was measured: a row per claim and data set."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import floor, log10, sqrt
 from pathlib import Path
@@ -44,12 +45,16 @@ class Comparison(NamedTuple):
     high: float
     margin: float | None
     """If the claim is that there is no difference: the largest that counts as none."""
+    least: float
+    """If the claim is that there is one: the smallest that counts."""
     p_for: float
     """One-sided p value, of the hypothesis that the claim is false."""
     p_against: float
     """One-sided p value, of the hypothesis that it is true."""
     percent: bool = False
     """Whether values are shares, which pages show in per cent."""
+    elsewhere: bool = False
+    """Whether it is at a setting that is not the paper's: see `verdict`."""
 
     @property
     def p(self) -> float:
@@ -85,15 +90,21 @@ class Pair(NamedTuple):
     """Size of a test set over that of its training set, if training sets of the pairs overlap as in cross-validation:
     the variance is corrected for it (Nadeau and Bengio 2003, eq. 11). 0 if pairs are independent."""
     unit: float = 1.0
-    """Of the margin of equality."""
+    """Of the margin of equality, and of the least difference that counts."""
+    elsewhere: bool = False
+    """Whether the setting is not the paper's."""
 
-    def less(self) -> Comparison:
-        """Test the claim that left is less than right in the mean, by a paired t test."""
-        return _comparison(self.what, len(self.left), self._difference(), None, self.percent)
+    def less(self, least: float = 0.0) -> Comparison:
+        """Test the claim that left is less than right in the mean, by `least` or more, by a paired t test."""
+        return self._compared(None, least * self.unit)
 
     def equal(self, margin: float) -> Comparison:
         """Test the claim that they differ by less than a margin in the mean, by two one-sided t tests."""
-        return _comparison(self.what, len(self.left), self._difference(), margin * self.unit, self.percent)
+        return self._compared(margin * self.unit, 0.0)
+
+    def _compared(self, margin: float | None, least: float) -> Comparison:
+        found = _comparison(self.what, len(self.left), self._difference(), margin, least, self.percent)
+        return found._replace(elsewhere=self.elsewhere)
 
     def _difference(self) -> Estimate:
         """The mean of left − right."""
@@ -136,7 +147,7 @@ def in_the_mean(groups: Sequence[Sequence[Comparison]]) -> Comparison:
         variance**2 / spread if spread > 0 else sum(degrees),
     )
     pairs = sum(comparison.pairs for comparison in all_found)
-    return _comparison(first.what, pairs, estimate, first.margin, first.percent)
+    return _comparison(first.what, pairs, estimate, first.margin, first.least, first.percent)
 
 
 def at_least(count: int, *found: Comparison) -> Comparison:
@@ -170,22 +181,32 @@ def adjusted(p_values: Sequence[float]) -> list[float]:
     return result
 
 
-def _comparison(what: str, pairs: int, found: Estimate, margin: float | None, percent: bool) -> Comparison:
-    """Of the claim that the mean is below 0 or, with a margin, nearer to 0 than that."""
-    below, above = _below(found), _below(found._replace(mean=-found.mean))
+def _comparison(
+    what: str, pairs: int, found: Estimate, margin: float | None, least: float, percent: bool
+) -> Comparison:
+    """Of the claim that the mean is below −least or, with a margin, nearer to 0 than that."""
+    below, above = (_below(found._replace(mean=side * (found.mean + least))) for side in (1, -1))
     if margin is not None:
         inside = [_below(found._replace(mean=side * found.mean - margin)) for side in (1, -1)]
         outside = [_below(found._replace(mean=side * found.mean + margin)) for side in (1, -1)]
         below, above = max(inside), min(outside)
     half = float(stdtrit(found.degrees, 1 - LEVEL / 2)) * found.error
     interval = found.mean - half, found.mean + half
-    return Comparison(what, pairs, found.mean, found.error, *interval, margin, below, above, percent)
+    return Comparison(what, pairs, found.mean, found.error, *interval, margin, least, below, above, percent)
+
+
+ROUNDING: Final = 1e-12
+"""A standard error below this share of the mean is one of rounding: all differences are equal."""
 
 
 def _below(found: Estimate) -> float:
-    """The p value of a mean that is 0 or more, for one that is less."""
-    if found.error == 0:
-        return float(found.mean >= 0)
+    """The p value of a mean that is 0 or more, for one that is less.
+
+    Equal differences have no variance to estimate an error from. Theirs is the p value of the sign test: one half for
+    each pair, so that a few equal pairs decide nothing.
+    """
+    if found.error <= ROUNDING * abs(found.mean):
+        return 2.0 ** -(found.degrees + 1) if found.mean < 0 else 1.0
     return float(stdtr(found.degrees, found.mean / found.error))
 
 
@@ -195,10 +216,22 @@ def _below(found: Estimate) -> float:
 
 YES: Final = "yes"
 IN_PART: Final = "in part"
-NO: Final = "no"
+MIXED: Final = "mixed"
 UNDECIDED: Final = "undecided"
-FIRST: Final = (NO, IN_PART, UNDECIDED, YES)
+NO_IN_PART: Final = "no in part"
+NO: Final = "no"
+FIRST: Final = (NO, NO_IN_PART, MIXED, IN_PART, UNDECIDED, YES)
 """The order of claims on a page: what the data contradict comes first."""
+MADE_OF: Final = {
+    YES: {YES},
+    IN_PART: {YES, UNDECIDED},
+    MIXED: {YES, NO},
+    UNDECIDED: {UNDECIDED},
+    NO_IN_PART: {NO, UNDECIDED},
+    NO: {NO},
+}
+"""The verdicts on the parts of a claim with each verdict; mixed ones may have undecided parts too. Where yes and no
+change places, so do the verdicts: a paper is given no more than what contradicts it."""
 OWN: Final = "not in the paper"
 """What the paper says of a claim of ours."""
 PLUS_MINUS: Final = "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}"
@@ -217,24 +250,29 @@ class Finding(NamedTuple):
     evidence: tuple[Evidence, ...]
 
 
-def verdict(*holds: bool | None) -> str:
-    """One word for whether a claim holds in all the ways it was tested.
+def overall(verdicts: Iterable[str]) -> str:
+    """One word for a claim that was tested in several ways, or on several data sets.
 
-    >>> verdict(True, True), verdict(True, None), verdict(False, None), verdict(None)
-    ('yes', 'in part', 'no', 'undecided')
+    >>> overall(["yes", "undecided"]), overall(["no", "undecided"]), overall(["in part", "no"]), overall([])
+    ('in part', 'no in part', 'mixed', 'undecided')
     """
-    if holds and all(holds):
-        return YES
-    if any(holds):
-        return IN_PART
-    return UNDECIDED if all(held is None for held in holds) else NO
+    found = set[str]().union(*(MADE_OF[word] for word in verdicts)) or {UNDECIDED}
+    return MIXED if MADE_OF[MIXED] <= found else next(word for word, parts in MADE_OF.items() if parts == found)
 
 
-def overall(verdicts: Sequence[str]) -> str:
-    """One word for a claim that was tested on several data sets."""
-    if len(set(verdicts)) == 1:
-        return verdicts[0]
-    return IN_PART if {YES, IN_PART} & set(verdicts) else NO
+def verdict(tested: Sequence[tuple[bool | None, bool]]) -> str:
+    """One word for a claim in one place: whether it holds in each way it was tested, and whether that is at a setting
+    which is not the paper's. Those decide only if none is at the paper's own.
+
+    >>> verdict([(True, False), (None, False)]), verdict([(False, False), (True, True)]), verdict([(True, True)])
+    ('in part', 'no', 'yes')
+    """
+    own = [holds for holds, elsewhere in tested if not elsewhere] or [holds for holds, _ in tested]
+    return overall(_word(holds) for holds in own)
+
+
+def _word(holds: bool | None) -> str:
+    return UNDECIDED if holds is None else YES if holds else NO
 
 
 class PaperClaim(NamedTuple):
@@ -245,8 +283,8 @@ class PaperClaim(NamedTuple):
     """The name of a method that yields a `Place` or, of other claims than by named values, a `Measured` per data
     set."""
     test: str = "less"
-    """By which its pairs are compared: ``less``, left than right; ``equal``, to within the margin; ``exact``, for what
-    holds or does not; ``at_least``, so many of every group of pairs by ``less``."""
+    """By which its pairs are compared: ``less``, left than right by the margin or more; ``equal``, to within the
+    margin; ``exact``, for what holds or does not; ``at_least``, so many of every group of pairs by ``less``."""
     paper: str = OWN
     """What the paper reports."""
     of: Mapping[str, Any] = {}
@@ -259,7 +297,8 @@ class PaperClaim(NamedTuple):
     unit: str = ""
     """The name of the values whose mean is the unit of the margin."""
     margin: float = 0.0
-    """For ``equal``: the largest difference that counts as none, in the units of the pairs."""
+    """For ``equal``: the largest difference that counts as none, in the units of the pairs; for ``less``: the least
+    that counts."""
     needed: int = 1
     """For ``at_least``."""
 
@@ -302,7 +341,7 @@ class Values(list[float]):
 
 
 TESTS: Final[dict[str, Callable[[PaperClaim, Any], Evidence]]] = {
-    "less": lambda claim, pair: pair.less(),
+    "less": lambda claim, pair: pair.less(claim.margin),
     "equal": lambda claim, pair: pair.equal(claim.margin),
     "exact": lambda claim, holds: holds,
     "at_least": lambda claim, pairs: at_least(claim.needed, *(pair.less() for pair in pairs)),
@@ -336,16 +375,17 @@ def judge(tested: Sequence[Finding]) -> Records:
     claims: list[Row] = []
     comparisons: list[Row] = []
     for row in tested:
-        holds: list[bool | None] = []
+        ways: list[tuple[bool | None, bool]] = []
         for part in row.evidence:
             if not isinstance(part, Comparison):
-                holds.append(part)
+                ways.append((part, False))
                 continue
             p = next(p_values)
-            holds.append(part.favours if p < LEVEL else None)
+            holds = part.favours if p < LEVEL else None
+            ways.append((holds, part.elsewhere))
             named = {"claim": row.claim, "where": row.where, **part._asdict()}
-            comparisons.append(named | {"p": p, "holds": verdict(holds[-1])})
-        claims.append(row._asdict() | {"holds": verdict(*holds)})
+            comparisons.append(named | {"p": p, "holds": _word(holds)})
+        claims.append(row._asdict() | {"holds": verdict(ways)})
     ordered = ordered_claims(claims)
     return {"claims": [row for claim in ordered for row in claim.rows], "comparisons": comparisons}
 
@@ -373,7 +413,13 @@ class Claim(NamedTuple):
     @property
     def verdict(self) -> str:
         """One word for all of them."""
-        return overall([row["holds"] for row in self.rows])
+        return overall(row["holds"] for row in self.rows)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many rows have each verdict, in the order of `FIRST`."""
+        found = Counter(row["holds"] for row in self.rows)
+        return {word: found[word] for word in FIRST if found[word]}
 
     @property
     def ours(self) -> bool:
@@ -388,22 +434,25 @@ def ordered_claims(rows: Sequence[Row]) -> list[Claim]:
 
 
 def format_comparison(row: Row) -> str:
-    """A row of comparisons: the difference in the mean, its interval, the margin, pairs and p value.
+    """A row of comparisons: the difference in the mean, its interval, the margin, pairs, p value and verdict.
 
-    >>> row = {"what": "", "difference": -0.012, "low": -0.02, "high": -0.004, "margin": None, "pairs": 10}
+    >>> row = {"what": "", "difference": -0.012, "low": -0.02, "high": -0.004, "margin": None, "least": 0, "pairs": 10}
+    >>> row |= {"holds": "yes", "elsewhere": False}
     >>> format_comparison(row | {"p": 0.0123, "percent": True}).replace("\\xa0", " ")
-    'difference −1.20 (−2.00 to −0.40) points, 10 pairs, p = 0.012'
+    'difference −1.20 (−2.00 to −0.40) points, 10 pairs, p = 0.012: yes'
     >>> format_comparison(row | {"what": "L-FOBOS", "p": 0.0001, "percent": False, "high": -0.0000001})
-    'L-FOBOS: difference −0.0120 (−0.0200 to 0.0000), 10 pairs, p\\xa0<\\xa00.001'
+    'L-FOBOS: difference −0.0120 (−0.0200 to 0.0000), 10 pairs, p\\xa0<\\xa00.001: yes'
     """
     scale, unit = (100, " points") if row["percent"] else (1, "")
     half = scale * (row["high"] - row["low"]) / 2
     digits = min(max(1 - floor(log10(half)), 0), 9) if half > 0 else 4
     mean, low, high = (f"{scale * row[name]:z,.{digits}f}" for name in ("difference", "low", "high"))
     margin = f", margin {scale * row['margin']:.3g}" if row["margin"] is not None else ""
+    margin += f", claimed at least {scale * row['least']:.3g}" if row["least"] else ""
     p = ("p < 0.001" if row["p"] < 0.001 else f"p = {row['p']:.2g}").replace(" ", "\N{NO-BREAK SPACE}")
     what = f"{row['what']}: " if row["what"] else ""
-    text = f"difference {mean} ({low} to {high}){unit}{margin}, {row['pairs']} pairs, {p}"
+    text = f"difference {mean} ({low} to {high}){unit}{margin}, {row['pairs']} pairs, {p}: {row['holds']}"
+    text += ", not the paper's setting" if row["elsewhere"] else ""
     return what + text.replace("-", "−")
 
 

@@ -289,6 +289,24 @@ def ogdeg(configuration: Mapping[str, Any]) -> Bound:
     )
 
 
+def two_point(configuration: Mapping[str, Any]) -> Bound:
+    """`ogd` with E‖g_t‖² ≤ G², for f̂_t on the shrunk set, and 3δ + γD for points played, f̂ and the shrunk set."""
+
+    def compute(T: Floats, q: Measured) -> Floats:
+        it, L = bandit_terms(configuration, int(np.max(q["n"]))), configuration["L"]
+        G = L * it.m / np.sqrt(max(it.m - 1, 1))
+        return np.asarray(1.5 * G * it.D * np.sqrt(T) + (3.0 * it.delta + it.gamma * it.D) * L * T)
+
+    return Bound(
+        "Agarwal, Dekel and Xiao 2010; Shamir 2017",
+        "3GD√T/2 + (3δ + γD)LT, G = Lm/√(m − 1)",
+        ("n",),
+        compute,
+        expected=True,
+        note="The bound of the variance is that of Poincaré's inequality on the sphere, with its constant.",
+    )
+
+
 def onseg(configuration: Mapping[str, Any]) -> Bound:
     """`ons` with ‖g_t‖ ≤ mF/δ, if strong convexity compensates the noise of g_t."""
     F, sigma = configuration["F"], configuration["sigma"]
@@ -336,5 +354,6 @@ THEOREMS: dict[str, Callable[[Mapping[str, Any]], Bound]] = {
     "ons": ons,
     "ogdeg": ogdeg,
     "onseg": onseg,
+    "two-point": two_point,
     "ao-eg": ao_eg,
 }

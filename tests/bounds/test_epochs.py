@@ -371,3 +371,19 @@ def test_ogdeg_in_expectation() -> None:
     assert expected_regret(learner, X, y, best) < limit()
     for delta in (0.05, 0.2):
         assert limit(delta=delta, gamma=delta) > limit()  # what is computed is the least
+
+
+@pytest.mark.parametrize("domain", ["ball", "l1"])
+def test_two_points_in_expectation(domain: str) -> None:
+    """½(x_i − y_t)² of each coordinate in turn, |y_t| ≤ 1: 2-Lipschitz. The best point is inside the set."""
+    T, n = 6_000, 5
+    X = np.eye(n)[np.arange(T) % n]
+    y = np.random.default_rng(3).choice([-1.0, 1.0], T) * 2.0 ** -(np.arange(T) % n)
+    grid = [{"domain": domain, "D": 2.0, "L": 2.0, "T": T, "repetition": i} for i in range(12)]
+    learner = Learner("two-point", loss="squared", grid=grid, n_features=n, n_classes=None)
+    means = [y[i::n].mean() for i in range(n)]
+    assert np.abs(means).sum() < 1
+    best = float(sum(0.5 * ((y[i::n] - mean) ** 2).sum() for i, mean in enumerate(means)))
+    limit = float(bound_of("two-point", learner.configurations[0]).value(T, {"n": float(n)}))
+    assert limit < 2.0 * T / 5  # of losses up to 2
+    assert 0 < expected_regret(learner, X, y, best) < limit

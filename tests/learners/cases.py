@@ -29,7 +29,7 @@ SCALES = (0.01, 0.1, 0.3, 1.0)
 CHOICES: dict[str, tuple[Any, ...]] = {"p": (2, 1, 1.5, "inf"), "K": (7, 1), "keep": (0.3, 1.0), "T": (500,)}
 """Of parameters that select functions, or what they compute, by a number."""
 PENALISED = [(name, penalty) for name in algorithm_names("stream") for penalty in ALGORITHMS[name].penalties]
-BANDITS = ("ogdeg", "onseg")
+BANDITS = ("ogdeg", "onseg", "two-point")
 SEE_ROWS = ("scinol",)
 """Learners that see the values of a row before they predict it."""
 WILD = {"eta0": 1e9, "gamma": 1e-9, "eta": 1e9, "R": 1e9}  # values that make a learner diverge

@@ -163,7 +163,7 @@ def functions(rule: Any) -> set[str]:
     """What its kernel is compiled from."""
     if isinstance(rule, Rule):
         return set(rule_key(rule))
-    return {str(each) for each in (rule.move, rule.project, rule.begin, rule.bandit)}
+    return {str(each) for each in (rule.move, rule.project, rule.begin, rule.played)}
 
 
 def cases() -> Iterator[tuple[str, Streamed | Played | Passed]]:

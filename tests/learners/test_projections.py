@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sparseoco.learners import domains
 from sparseoco.training.learner import Learner
-from tests.oracles.dense import ball_projection, simplex_projection
+from tests.oracles.dense import ball_projection, l1_projection, simplex_projection
 from tests.oracles.losses import SLOPES, VALUES
 from tests.support.errors import raises_code
 
@@ -66,6 +66,20 @@ def test_simplex(problem: tuple[np.ndarray, np.ndarray, float, float]) -> None:
     np.testing.assert_allclose(flat, simplex_projection(z, np.eye(len(z)), floor), atol=1e-12 * max(1, abs(z).max()))
 
 
+@pytest.mark.formulas
+@settings(max_examples=50, deadline=None)
+@given(problem=problems())
+def test_l1(problem: tuple[np.ndarray, np.ndarray, float, float]) -> None:
+    z, A, R, gamma = problem
+    size = (1 - gamma) * R
+    for f, metric in ((domains.onto_l1_in_metric, A), (domains.onto_l1, np.eye(len(z)))):
+        x, wanted = projected(f, z, A, R, gamma), l1_projection(z, metric, size)
+        least = (wanted - z) @ metric @ (wanted - z)
+        assert (x - z) @ metric @ (x - z) <= least * (1 + 1e-9) + 1e-9
+        np.testing.assert_allclose(x, wanted, atol=1e-6 * max(1.0, size))
+        assert np.abs(x).sum() <= size * (1 + 1e-14) or np.abs(z).sum() <= size
+
+
 def assert_optimal_on_ball(x: np.ndarray, z: np.ndarray, A: np.ndarray) -> None:
     """By the conditions of Karush, Kuhn and Tucker, in which 0 is 10⁻⁷ of what is added up."""
     slope, scale = A @ (x - z), np.abs(A @ z).max()
@@ -82,6 +96,14 @@ def assert_optimal_on_simplex(x: np.ndarray, z: np.ndarray, A: np.ndarray, least
     assert slope[~free].min() > slope[free].max() - 1e-7 * scale
 
 
+def assert_optimal_in_l1(x: np.ndarray, z: np.ndarray, A: np.ndarray) -> None:
+    """The same: A(z − x) is λ·sign(x_i), and not larger where x_i = 0."""
+    slope = A @ (z - x)
+    level = np.abs(slope).max()
+    assert np.abs(x).sum() == pytest.approx(1.0, rel=1e-14)
+    assert np.abs(slope - level * np.sign(x))[x != 0].max() < 1e-7 * np.abs(A @ z).max()
+
+
 @pytest.mark.formulas
 @pytest.mark.parametrize("n", [40, 94])
 def test_of_many_dimensions_is_optimal(n: int) -> None:
@@ -92,14 +114,17 @@ def test_of_many_dimensions_is_optimal(n: int) -> None:
     z = 3 * rng.normal(size=n)
     assert_optimal_on_ball(projected(domains.onto_ball_in_metric, z, A, 1.0, 0.0), z, A)
     assert_optimal_on_simplex(projected(domains.onto_simplex_in_metric, z, A, 1.0, 0.1), z, A, 0.1 / n * (1 + 1e-9))
+    for own in (z, np.full(n, -1.0)):  # of equal numbers, in the plain metric, all become 0 together
+        for metric in (A, np.eye(n)):
+            assert_optimal_in_l1(projected(domains.onto_l1_in_metric, own, metric, 1.0, 0.0), own, metric)
 
 
 @pytest.mark.parametrize("n", [40, 200])
-@pytest.mark.parametrize("domain", ["ball", "simplex"])
+@pytest.mark.parametrize("domain", domains.DOMAINS)
 def test_steps_of_many_dimensions_are_optimal(domain: str, n: int) -> None:
     """The last step of `ons`, compiled."""
     rng = np.random.default_rng(n)
-    X, y, beta, D = rng.normal(size=(30, n)), 3 * rng.normal(size=30), 0.003, 2.0 if domain == "ball" else np.sqrt(2)
+    X, y, beta, D = rng.normal(size=(30, n)), 3 * rng.normal(size=30), 0.003, np.sqrt(2) if domain == "simplex" else 2.0
     learner = Learner(
         "ons", loss="squared", grid={"domain": domain, "beta": beta, "D": 2.0}, n_features=n, n_classes=None
     )
@@ -110,7 +135,9 @@ def test_steps_of_many_dimensions_are_optimal(domain: str, n: int) -> None:
         A += np.outer(g, g)
         learner.partial_fit(sp.csr_matrix(row[None]), [label])
     x, z = learner.weights()[:, 0], w - np.linalg.solve(A, g) / beta
-    if domain == "ball":
+    if domain == "l1":
+        assert_optimal_in_l1(x, z, A)
+    elif domain == "ball":
         assert_optimal_on_ball(x, z, A)
     else:
         assert_optimal_on_simplex(x, z, A, 1e-9 / n)

@@ -5,7 +5,7 @@ simplex try every face. Fit for a few features.
 """
 
 from collections.abc import Callable, Iterator
-from itertools import combinations
+from itertools import combinations, product
 from typing import Any
 
 import numpy as np
@@ -48,8 +48,19 @@ def simplex_projection(z: Point, A: np.ndarray, floor: float) -> Point:
     return found
 
 
+def l1_projection(z: Point, A: np.ndarray, R: float) -> Point:
+    """argmin ‖x − z‖_A, ‖x‖₁ ≤ R: the best of the least points of all orthants, each a simplex of size R."""
+    if np.abs(z).sum() <= R:
+        return z
+    signs = [np.array(own) for own in product((-1.0, 1.0), repeat=len(z))]
+    found = [R * s * simplex_projection(s * z / R, A * np.outer(s, s), 0.0) for s in signs]
+    return min(found, key=lambda x: float((x - z) @ A @ (x - z)))
+
+
 def projection(domain: str, z: Point, A: np.ndarray, R: float, gamma: float) -> Point:
     """Onto (1 − γ)P."""
+    if domain == "l1":
+        return l1_projection(z, A, (1 - gamma) * R)
     return ball_projection(z, A, (1 - gamma) * R) if domain == "ball" else simplex_projection(z, A, gamma / len(z))
 
 
@@ -69,19 +80,26 @@ def rounds(X: np.ndarray, y: np.ndarray, loss: str, it: Any) -> Iterator[tuple[i
             v = np.zeros(n)
             DIRECTION(it["repetition"], t, 0, it["domain"] == "simplex", v)
             incurred = value((w + it["delta"] * v) @ x, label)
+            if "F" not in it:
+                difference = incurred - value((w - it["delta"] * v) @ x, label)
+                return weight_of(label) * m / (2 * it["delta"]) * difference * v, incurred
             return weight_of(label) * m / it["delta"] * incurred * v, incurred
 
         yield t, gradient
 
 
 def ogd(X: np.ndarray, y: np.ndarray, loss: str, **it: Any) -> Iterator[tuple[Point, float]]:
-    """w_{t+1} and f_t(x_t), t = 1 …; a bandit's step is D/(F√t) along f_t(x_t)v_t."""
+    """w_{t+1} and f_t(x_t), t = 1 …; a bandit's step is D/(F√t) along f_t(x_t)v_t, with two points that for
+    G = Lm/√(m − 1)."""
     n = X.shape[1]
-    w, D = centre(it["domain"], n), it["D"] if it["domain"] == "ball" else np.sqrt(2)
+    w, D = centre(it["domain"], n), np.sqrt(2) if it["domain"] == "simplex" else it["D"]
     m = n - 1 if it["domain"] == "simplex" else n
     for t, gradient in rounds(X, y, loss, it):
         g, incurred = gradient(w)
-        step = D / (it["F"] * np.sqrt(t)) * it["delta"] / m if "delta" in it else D / (it["G"] * np.sqrt(t))
+        if "F" in it:
+            step = D / (it["F"] * np.sqrt(t)) * it["delta"] / m
+        else:
+            step = D / (it.get("G", it.get("L", 0) * m / np.sqrt(max(m - 1, 1))) * np.sqrt(t))
         w = projection(it["domain"], w - step * g, np.eye(n), it["D"] / 2, it.get("gamma", 0.0))
         yield w, incurred
 
@@ -89,7 +107,7 @@ def ogd(X: np.ndarray, y: np.ndarray, loss: str, **it: Any) -> Iterator[tuple[Po
 def ons(X: np.ndarray, y: np.ndarray, loss: str, **it: Any) -> Iterator[tuple[Point, float]]:
     """w_{t+1} and f_t(x_t), t = 1 …"""
     n = X.shape[1]
-    w, D = centre(it["domain"], n), it["D"] if it["domain"] == "ball" else np.sqrt(2)
+    w, D = centre(it["domain"], n), np.sqrt(2) if it["domain"] == "simplex" else it["D"]
     A = np.eye(n) / (it["beta"] * D) ** 2
     for _, gradient in rounds(X, y, loss, it):
         g, incurred = gradient(w)
@@ -119,4 +137,4 @@ def ao_eg(X: np.ndarray, y: np.ndarray, loss: str, **it: Any) -> Iterator[tuple[
         yield corners.T @ x, incurred
 
 
-ORACLES = {"ogd": ogd, "ogdeg": ogd, "ons": ons, "onseg": ons, "ao-eg": ao_eg}
+ORACLES = {"ogd": ogd, "ogdeg": ogd, "two-point": ogd, "ons": ons, "onseg": ons, "ao-eg": ao_eg}

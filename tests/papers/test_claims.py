@@ -1,5 +1,6 @@
 """Verdicts of the claims of a page, judged together."""
 
+import itertools
 import math
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -27,8 +28,11 @@ NOISE = Pair([0.1, 0.3, 0.2, 0.4], [0.4, 0.2, 0.3, 0.1]).less()
         ([CONTRARY], "no"),
         ([NOISE], "undecided"),
         ([CLEAR, NOISE], "in part"),
-        ([CLEAR, CONTRARY], "in part"),
-        ([CONTRARY, NOISE], "no"),
+        ([CLEAR, CONTRARY], "mixed"),
+        ([CONTRARY, NOISE], "no in part"),
+        ([CONTRARY, CLEAR._replace(elsewhere=True)], "no"),
+        ([CLEAR, CONTRARY._replace(elsewhere=True)], "yes"),
+        ([CONTRARY._replace(elsewhere=True)], "no"),
         ([True], "yes"),
         ([False], "no"),
         ([None], "undecided"),
@@ -38,6 +42,15 @@ NOISE = Pair([0.1, 0.3, 0.2, 0.4], [0.4, 0.2, 0.3, 0.1]).less()
 def test_a_verdict_needs_evidence(evidence, holds):
     (row,) = claims.judge([Finding("C.", "said", "here", "", tuple(evidence))])["claims"]
     assert row["holds"] == holds
+
+
+def test_verdicts_are_symmetric():
+    """Where yes and no change places, so does the verdict; it does not depend on order and grouping of the rows."""
+    other = {"yes": "no", "no": "yes", "in part": "no in part", "no in part": "in part"}
+    for words in itertools.product(claims.FIRST, repeat=3):
+        found = claims.overall(words)
+        assert claims.overall(other.get(word, word) for word in words) == other.get(found, found)
+        assert claims.overall(reversed(words)) == claims.overall([claims.overall(words[:2]), words[2]]) == found
 
 
 def test_all_comparisons_of_a_page_share_the_level():
@@ -66,7 +79,7 @@ def test_a_comparison_is_shown_with_its_interval_margin_and_pairs():
     found = Pair([0.50, 0.51, 0.50], [0.50, 0.50, 0.51], "p = 2", percent=True).equal(0.005)
     (row,) = claims.judge([Finding("C.", "said", "here", "", (found,))])["comparisons"]
     text = claims.format_comparison(row).replace("\N{NO-BREAK SPACE}", " ")
-    assert text == "p = 2: difference 0.0 (−2.5 to 2.5) points, margin 0.5, 3 pairs, p = 0.48"
+    assert text == "p = 2: difference 0.0 (−2.5 to 2.5) points, margin 0.5, 3 pairs, p = 0.48: undecided"
 
 
 PAIR = Pair([0.1, 0.12, 0.11], [0.3, 0.33, 0.31], "a − b", percent=True, overlap=0.1, unit=2.0)
@@ -77,6 +90,7 @@ PAIR = Pair([0.1, 0.12, 0.11], [0.3, 0.33, 0.31], "a − b", percent=True, overl
     [
         ({}, [PAIR, None], (PAIR.less(), None)),
         ({"test": "equal", "margin": 0.5}, [PAIR], (PAIR._replace(unit=1.0).equal(1.0),)),
+        ({"margin": 0.05}, [PAIR], (PAIR._replace(unit=1.0).less(0.1),)),
         ({"test": "exact"}, [True, False, None], (True, False, None)),
         ({"test": "at_least", "needed": 2}, [[PAIR, PAIR]], (claims.at_least(2, PAIR.less(), PAIR.less()),)),
     ],
@@ -154,10 +168,21 @@ def test_equality_needs_a_narrow_interval_within_the_margin(left, right, favours
 
 @pytest.mark.parametrize("constant", [-0.5, 0.0, 0.5])
 def test_pairs_of_one_difference(constant):
-    found = Pair([constant] * 3, [0.0] * 3).less()
-    assert (found.low, found.high) == (constant, constant)
-    assert found.p == (1.0 if constant == 0 else 0.0)
-    assert found.favours == (constant < 0)
+    """The sign test: a few pairs decide nothing, also if their differences are equal but for rounding."""
+    for left, pairs in (([0.1, 0.2, 0.3], 3), ([0.1 * k for k in range(20)], 20)):
+        found = Pair([value + constant for value in left], left).less()
+        assert (found.low, found.high) == pytest.approx((constant, constant))
+        assert found.p == (1.0 if constant == 0 else 2.0 ** (1 - pairs))
+        assert found.favours == (constant < 0)
+
+
+@given(pairs=values, least=st.integers(0, 30))
+def test_a_least_difference_is_that_much_more(pairs, least):
+    left, right = ([float(pair[k]) for pair in pairs] for k in (0, 1))
+    found, moved = Pair(left, right, unit=2.0).less(least), Pair([a + 2.0 * least for a in left], right).less()
+    assert (found.p_for, found.p_against) == pytest.approx((moved.p_for, moved.p_against), abs=1e-9)
+    assert found.difference == Pair(left, right).less().difference
+    assert claims.in_the_mean([[found]])[2:] == pytest.approx(found[2:])
 
 
 def test_overlapping_training_sets_widen_the_interval():

@@ -10,6 +10,8 @@ import pytest
 
 from sparseoco.core.logs import progress_to
 from sparseoco.papers import PAPERS
+from sparseoco.papers.claims import FIRST, LEVEL, MADE_OF, MIXED, UNDECIDED, ordered_claims
+from sparseoco.papers.rows import select
 from tests.papers.small import SMALL, rows_of
 from tests.support.commands import Cli
 from tests.support.errors import raises_code
@@ -66,7 +68,23 @@ def test_a_page_is_as_before(reproduced: Folder, paper: str) -> None:
     page = (reproduced(paper) / f"{paper}.html").read_text()
     assert outline(page) == (Path(__file__).parent / "golden" / f"{paper}.txt").read_text()
     assert figures(page)
-    assert {row["holds"] for row in rows_of(reproduced(paper), "claims")} <= {"yes", "no", "in part", "undecided"}
+
+
+@pytest.mark.parametrize("paper", ALL)
+def test_verdicts_follow_from_the_comparisons(reproduced: Folder, paper: str) -> None:
+    """Of every page: each word is that of the comparisons of its row, and the page has the counts of the words."""
+    claims, comparisons = (rows_of(reproduced(paper), name) for name in ("claims", "comparisons"))
+    assert {row["holds"] for row in claims} <= set(FIRST)
+    for row in claims:
+        found = select(comparisons, claim=row["claim"], where=row["where"])
+        own = {each["holds"] for each in found if not each["elsewhere"]} or {each["holds"] for each in found}
+        assert own <= MADE_OF[row["holds"]] | ({UNDECIDED} if row["holds"] == MIXED else set())
+        assert {each["p"] < LEVEL for each in found if each["holds"] == UNDECIDED} <= {False}
+    page = (reproduced(paper) / f"{paper}.html").read_text()
+    for claim in ordered_claims(claims):
+        if len(claim.counts) > 1:
+            counts = ", ".join(f"{sum(row['holds'] == word for row in claim.rows)} {word}" for word in claim.counts)
+            assert f'<span class="badge">{claim.verdict}: {counts}</span>' in page
 
 
 @pytest.mark.parametrize("paper", SMALL)

@@ -12,7 +12,7 @@ import pytest
 
 from sparseoco.execution.clusters import ClusterOptions
 from sparseoco.papers import sources as documents
-from sparseoco.papers.claims import IN_PART, NO, UNDECIDED, YES, Finding, Pair, judge
+from sparseoco.papers.claims import MIXED, NO, UNDECIDED, YES, Finding, Pair, judge
 from sparseoco.papers.rows import Row, column, select
 from sparseoco.papers.truncation import runs
 from sparseoco.papers.truncation.experiment import MEAN, truncation_claims, with_mean
@@ -254,12 +254,12 @@ STDA_1, SGFT_2 = "STDA p = 1", "SGFT p = 2"
 STDA_V, SGFT_V = 1e8, 500.0
 RULE = "a rule"
 STRENGTHS = (0.1, 1.0)
-WORDS = {"y": YES, "p": IN_PART, "n": NO, "?": UNDECIDED}
-BOTH = (0, 1)
+WORDS = {"y": YES, "p": MIXED, "n": NO, "?": UNDECIDED}
+EQUAL = range(20)
 
 
 def printed_records(tables: Sequence[runs.PrintedTable], V: float, copies: dict[str, str]) -> dict[str, list[Row]]:
-    """Two equal folds of every printed result; `copies` are methods that are not printed, with results of others.
+    """Equal folds of every printed result; `copies` are methods that are not printed, with results of others.
 
     Paths have the printed error at sparsities of 0.7 and 0.9, but STDA p = 1 loses 0.2 there; norms are below V.
     """
@@ -281,7 +281,7 @@ def printed_records(tables: Sequence[runs.PrintedTable], V: float, copies: dict[
     for (of, method), (error, sparsity) in printed.items():
         keys = {"set": of, "method": method}
         records["results"].append(keys | {"rule": RULE, "paper_error": error if method not in copies else None})
-        for fold in BOTH:
+        for fold in EQUAL:
             own = keys | {"fold": fold, "lam": STRENGTHS[0]}
             records["folds"].append(own | {"rule": RULE, "error": error, "sparsity": sparsity})
             lost = 0.2 if method == STDA_1 else 0.0
@@ -320,7 +320,7 @@ def stda() -> dict[str, list[Row]]:
         ):
             records["frequencies"] += [
                 {"set": row["set"], "method": method, "fold": fold, "selected": 3, "share": k, "count": count}
-                for fold in BOTH
+                for fold in EQUAL
                 for k, count in enumerate(counts)
             ]
     return records
@@ -385,7 +385,7 @@ def test_v_is_attained_by_a_norm_that_equals_it(stda: dict[str, list[Row]]) -> N
     for row in stda["paths"]:
         row["norm"] *= 2 if row["method"] == runs.STDA_INF and row["set"] == "dvd" else 1
     found = places(stda, "r never attains V")
-    assert {where: holds for where, holds in found.items() if holds != YES} == {"dvd": IN_PART}
+    assert {where: holds for where, holds in found.items() if holds != YES} == {"dvd": MIXED}
 
 
 @pytest.mark.parametrize(
@@ -407,7 +407,7 @@ def test_what_sparse_weights_lose(stda: dict[str, list[Row]], changed: dict[str,
 
 def test_features_are_compared_where_both_methods_select_some_in_every_fold(stda: dict[str, list[Row]]) -> None:
     def alone(row: Row) -> Any:
-        return row["set"] == "books" and row["method"] == runs.RDA and row["fold"] == BOTH[1]
+        return row["set"] == "books" and row["method"] == runs.RDA and row["fold"] == EQUAL[1]
 
     stda["frequencies"] = [row for row in stda["frequencies"] if not alone(row)]
     assert list(places(stda, "rarer")) == ["dvd", "electronics", "kitchen", "ob-2-1", "sb-2-1", MEAN]

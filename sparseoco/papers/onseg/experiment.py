@@ -1,6 +1,7 @@
 """The experiment of Liu 2019: claims, page, run."""
 
 from collections.abc import Iterator, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -70,14 +71,30 @@ class Measures(NamedTuple):
             here, values = _compared(select(self.records["runs"], **key), name, named, name == "error_rate")
             yield Measured(_title(experiment), f"{name.replace('_', ' ')} {here}", values)
 
+    def printed_steps(self) -> Iterator[Measured]:
+        """What the printed β say of D, by data set."""
+        for row in self.records["printed"]:
+            own = (
+                f"{row['D_onseg']:.1f}"
+                if row["D_onseg"]
+                else f"none (at most {row['beta_onseg_largest']:.2g} for any D)"
+            )
+            here = (
+                f"D = {row['D_ons']:.1f} by β of ONS; ONSEG's β is {row['beta_onseg_at_D_ons']:.2g} there and printed "
+                f"{row['beta_onseg']:.3g}; D by β of ONSEG: {own}"
+            )
+            near = abs(row["beta_onseg_at_D_ons"] / row["beta_onseg"] - 1) < 0.1
+            yield Measured(TITLES[row["experiment"]], here.replace("e-0", "e-").replace("e-", "e−"), [near])
+
     def returns(self, pairs: str) -> Iterator[Measured]:
         """Mean return of portfolios, draw by draw with the same stocks and directions."""
-        for panel in self.records["panels"]:
-            draws = select(self.records["draws"], panel=panel["panel"])
+        for panel, within in product(self.records["panels"], runs.SETS):
+            draws = select(self.records["draws"], panel=panel["panel"], within=within)
             here, values = _compared(draws, "mean_return", _named_pairs(pairs, runs.LOSS), True)
             fixed = [format_mean(panel[name], None, percent=True) for name in ("equal_shares", "best_stock")]
             here += f" per {panel['period']}; equal weights {fixed[0]}, the best stock in hindsight {fixed[1]}"
-            yield Measured(panel["title"], here, [pair._replace(left=pair.right, right=pair.left) for pair in values])
+            more = [pair._replace(left=pair.right, right=pair.left) for pair in values]
+            yield Measured(f"{panel['title']}, {within}", here, more)
 
     def theorem(self) -> Iterator[Measured]:
         """Whether Theorem 3.1 says anything about these runs: γ < 1, and a bound below the largest possible regret."""
@@ -87,11 +104,19 @@ class Measures(NamedTuple):
             yield Measured(_title(experiment), here, [gamma < 1 and bound < 1])
 
 
+OWN_SETTING: Final = next(iter(runs.PAIRS))
+"""Of `runs.PAIRS`, the paper's."""
+
+
 def _named_pairs(pairs: str, measure: str) -> Pairs:
     """The methods with the printed β, or tuned by this measure."""
     if pairs == "printed":
         return [("", "ONSEG", "OGDEG")]
+    if pairs == "two-point":
+        return [("", "two-point", "ONSEG")]
     names = [(what, runs.tuned_names(measure, suffix)) for what, suffix in runs.PAIRS.items()]
+    if pairs == "two-point, tuned":
+        return [(what, "two-point", onseg) for what, (_, onseg) in names]
     return [(what, onseg, ogdeg) for what, (ogdeg, onseg) in names]
 
 
@@ -101,14 +126,18 @@ def _title(experiment: Row) -> str:
 
 
 def _compared(rows: Sequence[Row], name: str, pairs: Pairs, percent: bool) -> tuple[str, list[Pair]]:
-    """Means of the methods of every pair that was run, and their values."""
+    """Means of the methods of every pair that was run, and their values, with the mean of the second as unit.
+
+    δ and γ of Theorem 3.1 are the paper's setting, where they differ from the largest ones.
+    """
     texts, values = [], []
     methods = distinct(rows, "method")
-    for what, *names in (pair for pair in pairs if pair[1] in methods):
+    for what, *names in (pair for pair in pairs if {*pair[1:]} <= {*methods}):
         left, right = (column(select(rows, method=method), name) for method in names)
         means = [format_mean(*mean_and_error(own), percent=percent) for own in (left, right)]
         texts.append(f"{means[0]} against {means[1]}" + (f" ({what})" if what else ""))
-        values.append(Pair(left, right, what, percent))
+        elsewhere = what != "" and what != OWN_SETTING
+        values.append(Pair(left, right, what, percent, unit=abs(mean(right)), elsewhere=elsewhere))
     return "; ".join(texts), values
 
 
@@ -123,6 +152,7 @@ STYLE: Final = {
     "OGDEG": (charts.COLOURS[2], "solid"),
     "ONSEG": (charts.COLOURS[3], "solid"),
     "ONSEG, β by its theorem": (charts.COLOURS[3], "dash"),
+    "two-point": (charts.COLOURS[4], "solid"),
     **{
         name: (colour, dash)
         for measure in (runs.LOSS, runs.ERROR)
@@ -141,7 +171,7 @@ def onseg_page(records: Records, inputs: dict[str, Any]) -> str:
     # Where the value chosen in hindsight was at an end of its grid, beyond which the best may lie.
     panels = {row["panel"]: row["title"] for row in records["panels"]}
     places = [(f"{TITLES[row['experiment']]}, {row['setting']}", row) for row in records["methods"]]
-    places += [(panels[row["panel"]], row) for row in records["panel_methods"]]
+    places += [(f"{panels[row['panel']]}, {row['within']}", row) for row in records["panel_methods"]]
     return render(
         "onseg",
         records,
@@ -151,12 +181,15 @@ def onseg_page(records: Records, inputs: dict[str, Any]) -> str:
             (sources[rows[0]["experiment"]], [(row, _figures(records, row)) for row in rows])
             for rows in grouped(records["experiments"], "experiment")
         ],
-        panels=[(panel, _panel_figure(records, panel)) for panel in records["panels"]],
+        panels=[
+            (panel, [(name, _panel_figure(records, panel, name)) for name in runs.SETS]) for panel in records["panels"]
+        ],
         mean_and_error=_mean_and_error,
         style=STYLE,
         edges=[f"{row['method']}: {place}" for place, row in places if row["at_edge"]],
         betas=_range(runs.BETAS),
         step_factors=_range(runs.STEP_FACTORS),
+        titles=TITLES,
         rules=[criterion.title for criterion in CRITERIA],
         on_losses=[claim.text for claim in CLAIMS if claim.measure == "losses"],
     )
@@ -197,11 +230,12 @@ def _not_tuned_by(curves: Sequence[Row], measure: str) -> list[Row]:
     return [row for row in curves if row["method"] not in names]
 
 
-def _panel_figure(records: Records, panel: Row) -> charts.Plot:
-    returns, columns = select(records["returns"], panel=panel["panel"]), ("mean_return", "low", "high")
+def _panel_figure(records: Records, panel: Row, within: str) -> charts.Plot:
+    returns, columns = select(records["returns"], panel=panel["panel"], within=within), ("mean_return", "low", "high")
     levels = {"equal weights": panel["equal_shares"], "best stock in hindsight": panel["best_stock"]}
     figure = spread_figure(returns, columns, levels, f"mean return per {panel['period']} so far, %", 100.0)
-    return charts.plot(panel["panel"], f"Mean return so far, {panel['title']}", figure)
+    name = f"{panel['panel']}-{runs.SETS[within]['domain']}"
+    return charts.plot(name, f"Mean return so far, {panel['title']}, {within}", figure)
 
 
 def spread_figure(
@@ -275,10 +309,11 @@ def reproduce_onseg(data: Path, out: Path, *, repetitions: int = 20, draws: int 
     def compute(run: Run) -> Records:
         records: Records = {
             "experiments": [runs.describe(dataset) for dataset in datasets],
+            "printed": [runs.printed_steps(dataset) for dataset in datasets if dataset.setting == runs.IMPLIED],
             "panels": [runs.describe_panel(*each, draws) for each in panels],
         }
         contests = [(runs.dataset_contest(dataset), repetitions) for dataset in datasets]
-        contests += [(runs.panel_contest(*each), draws) for each in panels]
+        contests += [(runs.panel_contest(*each, within), draws) for each in panels for within in runs.SETS]
         for part in run.cells("play", [cell for contest in contests for cell in runs.contest_cells(*contest)]):
             extend(records, part)
         timed = [dataset for dataset in datasets if dataset.setting == runs.PLAIN]

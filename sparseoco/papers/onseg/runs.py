@@ -17,7 +17,7 @@ from scipy.sparse import csr_matrix
 from sparseoco import __version__
 from sparseoco.core.errors import InputError
 from sparseoco.learners import find_algorithm
-from sparseoco.learners.domains import Constants, ball_constants
+from sparseoco.learners.domains import Constants, ball_constants, largest_loss
 from sparseoco.learners.ons import bandit_terms, ons_numbers
 from sparseoco.papers.experiment import Cell
 from sparseoco.papers.rows import Records, Row, as_rows, select
@@ -143,6 +143,42 @@ def implied_diameter(features: NDArray[np.float64], labels: NDArray[np.float64],
     return float(brentq(excess, 0.0, high, xtol=1e-12))
 
 
+def printed_steps(dataset: Dataset) -> Row:
+    """What the printed β of ONS and of ONSEG say of D, by the formulas of their theorems: of a data set with the D that
+    β of ONS implies.
+
+    δ of Theorem 3.1 is proportional to D, so that ½·δ/(4dFD) decreases with D as F increases, from a largest value as D
+    goes to 0. ½·α of ONS is the other half of its minimum.
+    """
+    rows = dataset.features, dataset.labels, dataset.loss
+    d, T, printed = dataset.features.shape[1], dataset.rounds, dataset.source.beta_onseg
+
+    def step(D: float) -> float:
+        """½·δ/(4dFD) of ONSEG, δ with r = D/2."""
+        F = largest_loss(*rows, D)
+        _, delta, _ = theorem_as_printed(d, T, F, D, D / 2)
+        return float(delta / (8 * d * F * D))
+
+    largest, high = step(SMALLEST), 1.0
+    while step(high) > printed:
+        high *= 2.0
+    implied = float(brentq(lambda D: step(D) - printed, SMALLEST, high)) if largest > printed else None
+    return {
+        "experiment": dataset.source.name,
+        "D_ons": dataset.D,
+        "beta_ons": dataset.source.beta_ons,
+        "half_alpha": dataset.constants.alpha / 2,
+        "D_onseg": implied,
+        "beta_onseg": printed,
+        "beta_onseg_at_D_ons": step(dataset.D),
+        "beta_onseg_largest": largest,
+    }
+
+
+SMALLEST: Final = 1e-6
+"""D that stands for those near 0."""
+
+
 def best_fixed(dataset: Dataset) -> tuple[NDArray[np.float64], float]:
     """The point of P with the least mean loss over all rows, and that loss, to about six digits."""
     Z, y = dataset.features, dataset.labels
@@ -168,14 +204,14 @@ def best_fixed(dataset: Dataset) -> tuple[NDArray[np.float64], float]:
     return x, mean_loss(x)[0]
 
 
-def theorem_as_printed(d: int, T: int, F: float, D: float, r: float) -> tuple[float, float]:
-    """γ of Theorem 3.1, which must be below 1, and its bound on the regret, as printed; tests/bounds
+def theorem_as_printed(d: int, T: int, F: float, D: float, r: float) -> tuple[float, float, float]:
+    """γ of Theorem 3.1, which must be below 1, its δ, and its bound on the regret, as printed; tests/bounds
     has the corrected bound."""
     log = math.log(T)
     gamma = (15 * d**2 * D * log / (r * T)) ** (1 / 3)
     delta = (25 * d**4 * D**2 * log**2 * r / (3 * T**2)) ** (1 / 3)
     alpha = delta**2 / (d * F) ** 2
-    return gamma, 6 * F * T ** (2 / 3) * (15 * d**2 * D * log / r) ** (1 / 3) + 5 * d / alpha * log
+    return gamma, delta, 6 * F * T ** (2 / 3) * (15 * d**2 * D * log / r) ** (1 / 3) + 5 * d / alpha * log
 
 
 def even_marks(T: int, count: int = 60) -> list[int]:
@@ -187,7 +223,7 @@ def even_marks(T: int, count: int = 60) -> list[int]:
 # One learner on rows that repeat: its mean loss at each mark, and its run time.
 
 
-BANDITS: Final = ("ogdeg", "onseg")
+BANDITS: Final = ("ogdeg", "onseg", "two-point")
 """Learners that see losses alone; they draw directions, so their runs are repeated."""
 CHUNK: Final = 1024
 """Rows that are learned together, at least: fewer are repeated."""
@@ -312,7 +348,7 @@ def tuned_pairs(parameters: Mapping[str, Any], n: int, measure: str = LOSS) -> I
     places = {(terms.delta, terms.gamma): "", (terms.r / 2, 0.5): LARGEST}
     for (delta, gamma), suffix in places.items():
         same = {**parameters, "delta": delta, "gamma": gamma}
-        for name, algorithm in zip(tuned_names(measure, suffix), BANDITS, strict=True):
+        for name, algorithm in zip(tuned_names(measure, suffix), ("ogdeg", "onseg"), strict=True):
             yield OnlineMethod(name, algorithm, same, measure)
 
 
@@ -391,7 +427,8 @@ def _parameters(method: OnlineMethod, features: int) -> Row:
 # Portfolios of the bandits on panels of stocks.
 #
 # A round's loss is f_t(x) = −⟨x, z_t⟩, z_t the returns (price over the price before, less 1) and x the weights of the
-# portfolio, on the simplex: the part of the paper's ‖x‖₁ = 1 without short selling.
+# portfolio. The paper's set, ‖x‖₁ = 1, is not convex, and its y_1 = 0 is not in it. It is read in two ways: the
+# simplex, its part without short selling, with y_1 = the centre; and ‖x‖₁ ≤ 1, with short selling and y_1 = 0.
 
 
 STOCKS: Final = 94
@@ -409,6 +446,12 @@ class PanelSource(NamedTuple):
     file: str
     from_one: bool = False
     dates: bool = False
+
+
+SIMPLEX: Final = "the simplex"
+BALL: Final = "‖x‖₁ ≤ 1"
+SETS: Final[dict[str, Row]] = {SIMPLEX: {"domain": "simplex"}, BALL: {"domain": "l1", "D": 2.0}}
+"""Readings of the set of portfolios."""
 
 
 MISSING: Final = ("", "?", "NA", "N/A", "NaN", "nan", "null")
@@ -464,15 +507,19 @@ def draw_stocks(panel: Panel, draw: int) -> NDArray[np.int64]:
     return np.sort(np.random.Generator(np.random.PCG64([draw, count])).permutation(count)[:STOCKS])
 
 
-def panel_contest(source: PanelSource, panel: Panel) -> Contest:
-    """Draws of stocks of a panel: OGDEG and ONSEG, with the printed β, with their theorem's, and tuned."""
+def panel_contest(source: PanelSource, panel: Panel, within: str) -> Contest:
+    """Draws of stocks of a panel, in one of `SETS`: OGDEG and ONSEG, with the printed β, with their theorem's, and
+    tuned; and two-point."""
     T, n = len(panel.returns), len(draw_stocks(panel, 0))
-    shared = {"domain": "simplex", "F": float(np.abs(panel.returns).max()), "T": T}
+    shared = {**SETS[within], "F": float(np.abs(panel.returns).max()), "T": T}
+    largest = np.sort(np.abs(panel.returns), axis=1)[:, -n:]  # of any n stocks
+    steepest = float(np.linalg.norm(largest, axis=1).max())
     methods = [
         OnlineMethod("OGDEG", "ogdeg", shared),
         OnlineMethod("ONSEG", "onseg", shared | {"beta": BETA}),
         *tuned_pairs(shared, n),
         OnlineMethod("ONSEG, β by its theorem", "onseg", shared),
+        OnlineMethod("two-point", "two-point", {**SETS[within], "L": steepest, "T": T}),
     ]
 
     def play_draws(method: OnlineMethod, marks: Sequence[int], draws: Sequence[int]) -> PlayResult:
@@ -483,7 +530,7 @@ def panel_contest(source: PanelSource, panel: Panel) -> Contest:
 
     return Contest(
         ("panel_methods", "draws", "returns"),
-        {"panel": source.name},
+        {"panel": source.name, "within": within},
         "draw",
         hashlib.sha256(panel.returns.tobytes()).hexdigest(),
         n,
@@ -500,7 +547,7 @@ def describe_panel(source: PanelSource, panel: Panel, draws: int) -> Row:
     means = panel.returns.mean(axis=0)
     drawn = [means[draw_stocks(panel, draw)] for draw in range(draws)]
     n, T = len(drawn[0]), len(panel.returns)
-    gamma, _ = theorem_as_printed(n - 1, T, F, math.sqrt(2), 1 / math.sqrt(n * (n - 1)))
+    gamma, _, _ = theorem_as_printed(n - 1, T, F, math.sqrt(2), 1 / math.sqrt(n * (n - 1)))
     return {
         "panel": source.name,
         "title": source.title,
@@ -529,8 +576,7 @@ TURNS: Final = 7
 
 
 def dataset_contest(dataset: Dataset) -> Contest:
-    """The methods compared; those of classifications are tuned by the loss and by errors. At the diameter that the
-    printed β implies, that β is the theorem's."""
+    """The methods compared; those of classifications are tuned by the loss and by errors."""
     D, constants, source, features = dataset.D, dataset.constants, dataset.source, dataset.features.shape[1]
     gradients = {"D": D, "G": constants.G}
     losses = {"D": D, "F": constants.F, "T": dataset.rounds}
@@ -542,12 +588,10 @@ def dataset_contest(dataset: Dataset) -> Contest:
         OnlineMethod("ONSEG", "onseg", losses | {"beta": source.beta_onseg}),
         *tuned_pairs(losses, features),
         *(tuned_pairs(losses, features, ERROR) if classes else ()),
+        OnlineMethod("ONS, β by its theorem", "ons", gradients | {"alpha": constants.alpha}),
+        OnlineMethod("ONSEG, β by its theorem", "onseg", losses),
+        OnlineMethod("two-point", "two-point", {"D": D, "L": constants.G, "T": dataset.rounds}),
     ]
-    if dataset.setting != IMPLIED:
-        methods += [
-            OnlineMethod("ONS, β by its theorem", "ons", gradients | {"alpha": constants.alpha}),
-            OnlineMethod("ONSEG, β by its theorem", "onseg", losses),
-        ]
 
     def measures(played: PlayResult) -> dict[tuple[str, str, str], NDArray[np.float64]]:
         errors = {("error_rate", "error_low", "error_high"): played.error} if classes else {}
@@ -572,7 +616,7 @@ def describe(dataset: Dataset) -> Row:
     T, constants = dataset.rounds, dataset.constants
     classes = dataset.loss == "logistic"
     x, loss = best_fixed(dataset)
-    gamma, regret = theorem_as_printed(d, T, constants.F, dataset.D, dataset.D / 2)
+    gamma, _, regret = theorem_as_printed(d, T, constants.F, dataset.D, dataset.D / 2)
     return dataset.key | {
         "loss": dataset.loss,
         "n": n,
