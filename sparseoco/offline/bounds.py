@@ -361,10 +361,11 @@ def caos_erm(configuration: Mapping[str, Any], penalty: str) -> Bound | NoBound:
         return NoBound("The corollaries are for sequential rounds, placement='serial'.")
     previous = configuration["predict_gradient"] == "previous"
     if configuration["estimate"] != "corrected" and not previous:
+        prediction = configuration["predict_gradient"]
         return NoBound(
-            "With estimate='sampled' and predict_gradient='next' the prediction depends on the draw and gradients are "
-            "biased, so Corollary 6 does not hold; it does with estimate='corrected', and its worst case with "
-            "predict_gradient='previous'."
+            f"With estimate='sampled' and predict_gradient={prediction!r} the prediction depends on the draw and "
+            "gradients are biased, so Corollary 6 does not hold; it does with estimate='corrected', and its worst case "
+            "with predict_gradient='previous'."
         )
     R, batch = float(configuration["R"]), int(configuration["batch"])
     note = "For the T iterates x_t of the rounds, with f_t = Σ_j f_j in every round."

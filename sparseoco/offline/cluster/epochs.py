@@ -214,8 +214,9 @@ def commit_state(path: Location, described: dict[str, int], method: EpochColumns
 # placement = serial is the paper's algorithm. One task plays all rounds: it reads the drawn examples from its worker's
 # corpus, a few thousand at a time, and their slopes from the files of the pass. The rounds take the time of one thread
 # whatever the cluster. A worker holds three numbers per feature and column (Z, Δ and, if corrected, the pass's
-# gradient, or the next prediction if it is the previous mini-batch's) and three per example (its size, the cumulative
-# sum, its position), and lays out the shards it draws from, eventually all of them.
+# gradient, or the next prediction if it is the previous mini-batch's) and four per example (its size, the cumulative
+# sum, its place in the order of the mini-batches and its row; with predict_gradient = last a slope per column as well),
+# and lays out the shards it draws from, eventually all of them.
 #
 # placement = dealt: part p of `parts` owns every `parts`-th mini-batch, a sample of all examples, and plays its share
 # of the rounds on them only, from the state at the beginning of the epoch; then the parts' states are averaged (see
@@ -245,7 +246,7 @@ class SampledOnCluster(EpochMethod):
         self._passes = ClusterPasses(client, task.rows, self._folder / "passes", task.span)
         self._sizes_path = self._folder / "sizes.npy"
         sizes = self._row_sizes()
-        blocks = Blocks.of(sizes, self.problem.configurations[0])
+        blocks = Blocks.of(sizes, self.problem.configurations[0], task.block.setting.seed)
         self._shares = blocks.shares(self.problem.configurations[0])
         self.examples = sizes.size + sum(share.rounds for share in self._shares) * blocks.batch
 
@@ -310,8 +311,8 @@ def _play_samples(
     corpus = open_rows(task.rows)
     gradient = done.sums().gradient if first["estimate"] == "corrected" else None
     rows = task.span.rows(corpus.n_rows, 0, corpus.n_rows)
-    blocks = Blocks.of(read_rows(sizes, 1)[:, 0], first)
     seed = task.block.setting.seed
+    blocks = Blocks.of(read_rows(sizes, 1)[:, 0], first, seed)
     rounds = epochs.Rounds(corpus, rows, SlopeFiles(done), gradient, blocks, seed, epoch)
     return epochs.play_rounds(method, rounds, share, check_worker_running)
 
