@@ -209,6 +209,8 @@ def test_held_out_rows_are_neither_learned_nor_drawn(name: str, run: Run, store:
             assert row[f"{prefix}_loss"] == pytest.approx(losses[part, i].mean())
             assert row[f"{prefix}_error"] == pytest.approx(wrong[part, i].mean())
         assert curve["progressive_loss"] == row["progressive_loss"]
+        state = alone._method.state if name == "caos-erm" else alone.state
+        assert row["data_bound"] == pytest.approx(4 * grid[i]["R"] * state[:, 1, i].sum())
         assert row["status"] == "ok"
         assert sum(bins["nonzeros"] for bins in own["feature_survival"]) == row["nonzeros"]
         assert set(row) <= set(METRICS_SCHEMA.names)

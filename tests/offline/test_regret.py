@@ -187,6 +187,13 @@ def test_regret_is_what_brute_force_says(
         assert row["objective"].startswith("Σ_t f_t(w, b)" if weighted else "Σ_t f_t(w)")
         assert row["exact"]
         assert row["algorithm"] == name
+        if row["bound"] is None or name == "stda":
+            assert row["loss_bound"] is None
+        else:  # ψ(x) ≥ 0 is what is not known of the optimum
+            at_x = row["loss_bound"] - row["bound"]
+            assert row["loss_regret"] == pytest.approx(losses[:T].sum() - (row["optimum"] - at_x), abs=1e-9)
+            assert (at_x > 0) == bool(np.any(lam))
+            assert row["loss_bound"] > row["loss_regret"]
         assert weighted or row["regret"] > 0
         if weighted and "R" in parameters:  # whose theorem has a box, which the best intercept may leave
             assert row["bound"] is None or row["bound"] > row["regret"]
@@ -258,7 +265,7 @@ def test_by_default_the_best_of_each_algorithm(run: Path, store: Path, tmp_path:
     folder = write_search(tmp_path, store)
     shutil.copytree(run / "regret", folder / "regret")
     comparators.regret(folder, CLUSTER, marks=MARKS, tol=1e-7)
-    assert [end["configuration"] for end in table(folder, "slopes")] == [0, 2, 3, 4, 5, 6]
+    assert [end["configuration"] for end in table(folder, "slopes")] == [0, 2, 3, 4, 5, 6, 7]
 
 
 def test_regret_adds_up_over_classes(tmp_path: Path) -> None:
@@ -461,7 +468,9 @@ def test_bounds(case: Case) -> None:
     for row in regret_rows(case.run, 4):
         assert row["bound"] == pytest.approx(4 * np.sqrt(row["T"]) * (sides ** (2 / 3)).sum() ** 1.5)
         assert row["bound"] > row["regret"]
-    assert {row["bound"] for number in (2, 3) for row in regret_rows(case.run, number)} == {None}
+    none = [row for number in (2, 3) for row in regret_rows(case.run, number)]
+    assert {row[bound] for row in none for bound in ("bound", "data_bound")} == {None}
+    assert all(0 < row["data_bound"] < row["bound"] for number in (0, 1, 4) for row in regret_rows(case.run, number))
     ends = {end["configuration"]: end for end in table(case.run, "slopes")}
     assert "estimate='corrected'" in ends[2]["bound_note"]
     assert ends[0]["bound_expected"]
@@ -494,8 +503,10 @@ def test_a_short_last_block() -> None:
 
 
 def test_the_error_from_every_second_epoch() -> None:
-    straight, bent = (list(epoch_marks(10, H[0], H[1:], [1.0, 2.0, 3.0])) for H in ([9, 6, 3, 0], [9, 1, 3, 0]))
-    assert [mark["T"] for mark in bent] == [10, 20, 30]
+    straight, bent = (
+        list(epoch_marks(10, H[0], H[1:], [1.0, 2.0, 3.0], [4.0, 5.0, 6.0])) for H in ([9, 6, 3, 0], [9, 1, 3, 0])
+    )
+    assert [(mark["T"], mark["data_bound"]) for mark in bent] == [(10, 4), (20, 5), (30, 6)]
     assert bent[0]["penalty_error"] == 0
     assert bent[1]["penalty_error"] > 30
     assert straight[2]["penalty_error"] < 5

@@ -9,6 +9,7 @@ examples under the weights at the end of the epoch. ``rows`` counts the examples
 evaluation. Weights are float64 and examples are drawn, so the `dtype` and `range_rows` of a setting have no effect.
 """
 
+import math
 import time
 from collections.abc import Callable
 from functools import partial
@@ -159,6 +160,8 @@ class EpochMethod:
         """(configurations,): the round (from 1) in which it diverged, or 0."""
         self.examples = 0
         """Examples read per epoch."""
+        self.data_bounds = np.zeros(len(self.problem.configurations))
+        """(configurations,): 4 Σ_i R_iΔ_i, of all outputs."""
         self._folder = folder.resolve()
         self._pool = TaskPool(client, "An epoch failed")
         make_folder(self._folder)
@@ -192,6 +195,7 @@ class EpochMethod:
         found = read_json(path.with_suffix(".json"))
         self.diverged = self.problem.diverged(np.array(found["diverged"], np.int64))
         self.examples, self.epoch = int(found["examples"]), int(found["epoch"])
+        self.data_bounds = self.problem.by_configuration(np.array(found["data_bounds"], np.float64))
 
 
 def commit_state(path: Location, described: dict[str, int], method: EpochColumns | Coordinates, examples: int) -> None:
@@ -204,7 +208,15 @@ def commit_state(path: Location, described: dict[str, int], method: EpochColumns
         arrays["diverged"] = method.diverged
     write_checkpoint(path, described, arrays.items())
     write_array(path.with_suffix(".npy"), method.weights())
+    if isinstance(method, EpochColumns):
+        configurations, scale = method.configurations, np.ones((1, 1))
+    else:
+        configurations, scale = method.problem.configurations, method.draws.scale[:, None]
+    R = np.repeat([c["R"] for c in configurations], method.state.shape[2] // len(configurations))
+    terms = 4.0 * scale * R * method.state[:, 1]
     short = {"epoch": described["epoch"], "diverged": method.diverged.tolist(), "examples": examples}
+    # The exact sum, so that bits do not depend on the other columns; no number is infinite where JSON has none.
+    short["data_bounds"] = [math.fsum(own) if np.isfinite(own).all() else None for own in terms.T]
     commit_json(path.with_suffix(".json"), short)
 
 
@@ -438,7 +450,7 @@ def _tables(client: Client, method: EpochMethod) -> list[Tables]:
     tables: list[Tables] = []
     for i, row in enumerate(metrics):
         curve = {name: row[name] for name in ("rows", "progressive_loss", "progressive_error")}
-        row["objective"] = float(objectives[i])
+        row |= {"objective": float(objectives[i]), "data_bound": float(method.data_bounds[i])}
         survival = frequency_rows(summary.kept[:, i], summary.features)
         tables.append({"metrics": [row], "curves": [curve], "feature_survival": survival})
     return tables

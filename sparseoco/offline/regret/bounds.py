@@ -104,6 +104,11 @@ class Comparator(NamedTuple):
         """The weight of the penalty relative to a sum of T losses."""
         return self.lam if self.epochs else self.lam * float(TOTALS[self.schedule](T))
 
+    def penalty(self, T: int, x: NDArray[np.float64]) -> float:
+        """ψ_{1:T}(x) of weights, without a history."""
+        size = self.l1_ratio * np.abs(x).sum() + (1.0 - self.l1_ratio) * (x**2).sum() / 2.0
+        return float(self.alpha(T) * size)
+
     @property
     def formula(self) -> str:
         """The objective."""
@@ -560,6 +565,12 @@ REGRET = pa.schema(
         ("regret", pa.float64()),  # learner_loss − optimum
         ("bound", pa.float64()),
         ("bound_name", pa.string()),
+        ("loss_regret", pa.float64()),  # Σ_{t≤T} f_t(w_t) − f_t(x), without penalties, against the x of `optimum`
+        ("loss_bound", pa.float64()),  # bound + ψ_{1:T}(x), on loss_regret; null where ψ_t depends on the learner
+        (
+            "data_bound",
+            pa.float64(),
+        ),  # 4 Σ_i R_iΔ_{T,i} of this run of an epoch method; its mean bounds the mean regret
     ]
 )
 SLOPES = pa.schema(

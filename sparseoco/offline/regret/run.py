@@ -48,11 +48,16 @@ from sparseoco.training.stream import NO_FOLD, class_weighted
 #
 # Evaluating H takes a pass over all examples: it is computed at the iterate x̄_s at the start of epoch s + 1 and
 # interpolated linearly (`bounds.LinearSum`). Mohri and Yang (2015), Corollaries 6 and 7 and Theorem 7, bound the
-# expectation of the sum over the draws, minus T·H(x*).
+# expectation of the sum over the draws, minus T·H(x*), in the worst case. What the data say of it is the run's own
+# 4 Σ_i R_iΔ_{T,i}, one sample: its mean over the draws bounds the mean regret, and is at most the data-dependent bounds
+# of the theorem and the corollaries.
 
 
-def epoch_marks(rounds: int, at_zero: float, objectives: Sequence[float], passes: Sequence[float]) -> Iterator[Row]:
-    """The marks of epochs with `rounds` rounds each, from H(0), and H and the passes read at the end of each epoch.
+def epoch_marks(
+    rounds: int, at_zero: float, objectives: Sequence[float], passes: Sequence[float], data_bounds: Sequence[float]
+) -> Iterator[Row]:
+    """The marks of epochs with `rounds` rounds each, from H(0), and H, the passes read and 4 Σ_i R_iΔ_i at the end of
+    each epoch.
 
     ``penalty_error`` is the difference from the sum over every second epoch; H includes the penalty.
     """
@@ -66,6 +71,7 @@ def epoch_marks(rounds: int, at_zero: float, objectives: Sequence[float], passes
                 second.add(ends[k], values[k])
         loss = float(every.total)
         mark = {"epoch": epoch, "T": ends[epoch], "passes": passes[epoch - 1], "epoch_objective": values[epoch]}
+        mark["data_bound"] = data_bounds[epoch - 1]
         yield mark | {"loss": loss, "penalty_error": abs(loss - float(second.total)), "penalty": 0.0, "exact": False}
 
 
@@ -130,8 +136,9 @@ def measure_epochs(session: Session, block: Block, cells: Location, work: Locati
     pool = TaskPool(client, "The quantities of a bound could not be computed")
     facts = pool.call(_facts, EpochTask(block, store_reference(store)), columns)
     objectives, passes = [end["objective"] for end in fine], [end["rows"] / store.n_rows for end in fine]
+    data_bounds = [end["data_bound"] for end in fine]
     return {
-        "marks": list(epoch_marks(facts["rounds"], facts["at_zero"], objectives, passes)),
+        "marks": list(epoch_marks(facts["rounds"], facts["at_zero"], objectives, passes, data_bounds)),
         "status": ends[-1]["status"],
         "reason": ends[-1]["reason"],
         "quantities": facts["quantities"],
@@ -575,6 +582,11 @@ class Regret:
                 _, optimum, gap, _ = Solution.read(curve.optimum(T))
             incurred = mark["loss"] + mark["penalty"]
             figures = {"learner_loss": incurred, "optimum": optimum, "gap": gap, "regret": incurred - optimum}
+            if T in bounds and curve.comparator.epochs:
+                figures["data_bound"] = mark["data_bound"]
+            elif T in bounds and not curve.comparator.own_history:
+                penalty = curve.comparator.penalty(T, Solution.read(curve.optimum(T)).weights)
+                figures |= {"loss_regret": mark["loss"] - (optimum - penalty), "loss_bound": bounds[T] + penalty}
             exact = {name: mark[name] for name in ("exact", "penalty_error")}
             bound = {"bound": bounds.get(T), "bound_name": getattr(curve.bound, "name", None) if T in bounds else None}
             rows.append({"T": T} | extra | figures | exact | bound)
