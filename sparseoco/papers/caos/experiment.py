@@ -104,13 +104,13 @@ class Measures(NamedTuple):
                 yield Measured(f"{title}, α = {alpha:g}", here, [Pair(left, right)])
 
     def variance(self, batch: int, partition: str, against: str) -> Iterator[Measured]:
-        """Of what the prediction misses in mini-batches, times their size, `against` that of single documents, or
-        against that without a prediction."""
+        """Of what the prediction misses, `against` that without one; or, times the size, that of single documents."""
         titles = _titles(self.records)
         for row in select(self.records["variances"], batch=batch, partition=partition):
             alike = {name: row[name] for name in ("set", "alpha", "partition")}
             (single,) = select(self.records["variances"], batch=1, **alike)
-            left, right = row["predicted"] * batch, single["predicted"] if against == "single" else row["plain"] * batch
+            factor, right = (batch, single["predicted"]) if against == "single" else (1, row["plain"])
+            left = factor * row["predicted"]
             here = f"{amount(left)} against {amount(right)}"
             yield Measured(f"{titles[row['set']]}, α = {row['alpha']:g}", here, [left < right])
 
