@@ -227,7 +227,7 @@ def _variances(documents: Documents) -> Any:
     for batch, partition in product(BATCH_SIZES, PARTITIONS):
         own = {"batch": batch, "partition": partition, "sample": "lipschitz"}
         blocks = Blocks.of(row_sizes(SpanRows(passes.source), 0, n), own, seed=0)
-        importance = blocks.weights.sum() / blocks.weights
+        importance = blocks.weights.sum() / np.where(blocks.weights > 0.0, blocks.weights, np.inf)
         drawn, edges = blocks.positions(np.arange(blocks.weights.size))
         members = csr_matrix((np.ones(n), drawn, edges), shape=(blocks.weights.size, n))
         for k, alpha in enumerate(ALPHAS):
