@@ -1,8 +1,8 @@
 """The loop of an epoch method over sampled examples: draw, predict, incur the loss, learn.
 
-A round plays one mini-batch Π of consecutive examples, drawn with probability p. With s̄_j the slope of example j at the
-epoch's full pass (its anchor) and s_j the slope at the iterate x, both times the example's weight, coordinate i of the
-round sees
+A round plays one mini-batch Π of examples, drawn with probability p. With s̄_j the slope of example j at the epoch's
+full pass (its anchor) and s_j the slope at the iterate x, both times the example's weight, coordinate i of the round
+sees
 
     g̃_i = Σ_{j∈Π} s̄_j a_{j,i}/p,    x_i = weight(g̃_i),    ĝ_i = Σ_{j∈Π} s_j a_{j,i}/p
 
@@ -11,10 +11,12 @@ the sum for the next round is a third slot of the state; or, with the pass's gra
 
     g̃_i = ∇_i,    ĝ_i = ∇_i + Σ_{j∈Π} (s_j − s̄_j) a_{j,i}/p
 
-for all i: features in no example of a round are updated lazily, when they are next read or at the end of the run. State
-is stored ``[feature, slot, column]`` in float64. Draws are a function of (seed, epoch, part, round), sums run in the
-order of the examples and their nonzeros, and columns are independent: bits depend neither on how rounds are split into
-calls nor on which columns are trained together.
+for all i: features in no example of a round are updated lazily, when they are next read or at the end of the run. If
+slopes are refreshed, s̄_j becomes s_j after the round, and ∇ grows by what Σ_j s̄_j a_j does.
+
+State is stored ``[feature, slot, column]`` in float64. Draws are a function of (seed, epoch, part, round), sums run in
+the order of the examples and their nonzeros, and columns are independent: bits depend neither on how rounds are split
+into calls nor on which columns are trained together.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -63,7 +65,9 @@ class MiniBatches(NamedTuple):
     labels: Any
     edges: Any
     anchor_slopes: Any
-    """(rows, columns): the slopes s̄."""
+    """(examples, columns): the slopes s̄."""
+    places: Any
+    """(rows,): where those of each row are."""
     importance: Any
     """(rounds,): 1/p."""
 
@@ -89,6 +93,7 @@ class EpochState(NamedTuple):
     position         (features,): scratch, −1 before and after
     diverged         (columns,): the round (from 1) in which a column diverged and stopped learning, or 0
     pending          (any,) int64: the features whose g̃ of the next round is not 0, in any order
+    refresh          0, or, if rounds refresh slopes, the factor of the change of Σ_j s̄_j a_j in ∇: the number of parts
     """
 
     slots: Any
@@ -97,6 +102,7 @@ class EpochState(NamedTuple):
     position: Any
     diverged: Any
     pending: Any
+    refresh: Any
 
 
 @register_jitable(forceinline=True)
@@ -143,8 +149,8 @@ def build_play(slope, bound):
     """
 
     def play(batches, weights, params, state, t):
-        indptr, indices, counts, labels, edges, anchor_slopes, importance = batches
-        slots, position, diverged = state.slots, state.position, state.diverged
+        indptr, indices, counts, labels, edges, anchor_slopes, places, importance = batches
+        slots, position, diverged, refresh = state.slots, state.position, state.diverged, state.refresh
         columns, parts = params.positive.shape[0], params.l1.shape[0]
         corrected, previous = state.control_variate.shape[0] > 0, slots.shape[1] > 2
         largest, count = 0, state.pending.shape[0]
@@ -160,7 +166,7 @@ def build_play(slope, bound):
                 position[features[i]] = i
             active = list_features(batches, d, position, features, count)
             for j in range(edges[d], edges[d + 1]):
-                add_gradient(batches, j, anchor_slopes[j], position, g_tilde)
+                add_gradient(batches, j, anchor_slopes[places[j]], position, g_tilde)
             for i in range(active):
                 f = features[i]
                 if corrected:
@@ -183,9 +189,10 @@ def build_play(slope, bound):
                     y = response(labels[j], params.positive[c])
                     if diverged[c] == 0 and not abs(z[c]) <= bound:
                         diverged[c] = done + 1
-                    z[c] = weights[j] * slope(z[c], y)
-                    if not previous:
-                        z[c] -= anchor_slopes[j, c]
+                    own, last = weights[j] * slope(z[c], y), anchor_slopes[places[j], c]
+                    z[c] = own if previous else own - last
+                    if refresh > 0.0:
+                        anchor_slopes[places[j], c] = own
                 add_gradient(batches, j, z, position, deviation)
             count = 0
             for i in range(active):
@@ -200,6 +207,8 @@ def build_play(slope, bound):
                         scalars = column_scalars(params, part_of(f, slots.shape[0], parts), c, done + 1.0)
                         Z, Delta = slots[f, 0, c], slots[f, 1, c]
                         slots[f, 0, c], slots[f, 1, c] = update(Z, Delta, x[i, c], g_tilde[i, c], error, scalars)
+                    if corrected and refresh > 0.0:
+                        state.control_variate[f, c] += refresh * deviation[i, c]
                     g_tilde[i, c] = deviation[i, c] = 0.0
                 if previous and slots[f, 2].any():
                     features[count] = f
@@ -241,7 +250,7 @@ class EpochColumns:
     """State of configurations that play the same rounds, with len(positive) adjacent columns each.
 
     ``state`` (n_features, slots, columns) float64; ``rounds`` of all epochs; ``diverged`` (columns,) int64, the round
-    (from 1) in which a column diverged, or 0.
+    (from 1) in which a column diverged, or 0; ``refreshes``, whether rounds write to the slopes they are given.
 
     Parameters
     ----------
@@ -272,29 +281,41 @@ class EpochColumns:
         penalties = [np.stack([own, np.zeros_like(own)][: 1 + self.intercept]) for own in (l1, ridge * R)]
         self._params = EpochParams(classes, R, 1.0 / R, *penalties)
         self._position = np.full(n_features, -1, np.int64)
-        self._previous = configurations[0]["predict_gradient"] == "previous"
+        self._previous, self.refreshes = (configurations[0]["predict_gradient"] == own for own in ("previous", "last"))
         self.state = np.zeros((n_features, 3 if self._previous else 2, classes.size))
         self.rounds = 0
         self.diverged = np.zeros(classes.size, np.int64)
         self.start_run(None)
 
-    def start_run(self, gradient: Floats | None) -> None:
-        """Start a run of rounds, with the pass's gradient (n_features, columns), if given, as control variate."""
+    def start_run(self, gradient: Floats | None, parts: int = 1) -> None:
+        """Start a run of rounds, with the pass's gradient (n_features, columns), if given, as control variate; of as
+        many parts."""
         n_features, _, columns = self.state.shape
+        self._refresh = float(parts) if self.refreshes else 0.0
         self._control_variate = np.empty((0, columns)) if gradient is None else np.ascontiguousarray(gradient)
+        if self.refreshes:
+            self._control_variate = self._control_variate.copy()
         self._last_update = np.full(0 if gradient is None else n_features, self.rounds, np.int64)
         self._pending = np.flatnonzero(self.state[:, 2].any(axis=1)) if self._previous else np.empty(0, np.int64)
 
     @property
     def _state(self) -> EpochState:
         lazy = self._control_variate, self._last_update
-        return EpochState(self.state, *lazy, self._position, self.diverged, self._pending)
+        return EpochState(self.state, *lazy, self._position, self.diverged, self._pending, self._refresh)
 
-    def play(self, rows: RowBatch, edges: NDArray[np.int64], anchor_slopes: Floats, importance: Floats) -> None:
-        """Play rounds in turn; see `MiniBatches`."""
+    def play(
+        self,
+        rows: RowBatch,
+        edges: NDArray[np.int64],
+        anchor_slopes: Floats,
+        importance: Floats,
+        places: NDArray[np.int64] | None = None,
+    ) -> None:
+        """Play rounds in turn; see `MiniBatches`. Without places, slopes are those of the rows."""
         indptr, indices, counts, labels, weights = rows
         pointers, slopes = np.asarray(indptr, np.int64) - indptr[0], np.ascontiguousarray(anchor_slopes)
-        batches = MiniBatches(pointers, indices, counts, labels, edges, slopes, importance)
+        at = np.arange(len(labels)) if places is None else places
+        batches = MiniBatches(pointers, indices, counts, labels, edges, slopes, at, importance)
         own = np.ones(len(labels)) if weights is None else np.asarray(weights, np.float64)
         self._pending = self._play(batches, own, self._params, self._state, self.rounds)
         self.rounds += importance.size

@@ -8,43 +8,49 @@ Source: Mohri and Yang (2015), Algorithm 4 (a mini-batch Π is one example, `bat
 and 7; ψ and both formulas are those of `cao_ftrl`, with another ĝ and g̃.
 
 Details that the paper leaves open. x̄, the point of an epoch's pass, is the argmin without a prediction (g̃ = 0); it is
-also the model that is evaluated and stored. Mini-batches are runs of `batch` consecutive examples in document order;
-each round draws one independently with probability p ∝ Σ_{j∈Π} L_j, L_j = max_i |a_{j,i}|, which bounds ‖∇f_j‖_∞ up to
-the loss's constant, which cancels; or, with sample = uniform, with equal probabilities, to test what the paper's gain.
-An example without features is never drawn. A sample weight ω_j multiplies f_j, and hence L_j: an example of weight 0 is
-never drawn alone. An intercept is the weight of one more feature, 1 in every example, which ψ leaves out: the paper's
-box and closed forms are of each coordinate alone, so this one has α = 0, the same R, and 1 is one of the |a_{j,i}|.
+also the model that is evaluated and stored. Mini-batches are `batch` examples each, consecutive ones in document order
+or in that of a random permutation; each round draws one independently with probability p ∝ Σ_{j∈Π} L_j,
+L_j = max_i |a_{j,i}|, which bounds ‖∇f_j‖_∞ up to the loss's constant, which cancels; or, with sample = uniform, with
+equal probabilities, to test what the paper's gain. An example without features is never drawn. A sample weight ω_j
+multiplies f_j, and hence L_j: an example of weight 0 is never drawn alone. An intercept is the weight of one more
+feature, 1 in every example, which ψ leaves out: the paper's box and closed forms are of each coordinate alone, so this
+one has α = 0, the same R, and 1 is one of the |a_{j,i}|.
 
-predict_gradient is the mini-batch that predicts a round. Line 9 of Algorithm 4 (lines 9 and 10 of Algorithm 5) samples
-j_{t+1} and then prints
+predict_gradient is what predicts a round of sampled estimates. Line 9 of Algorithm 4 (lines 9 and 10 of Algorithm 5)
+samples j_{t+1} and then prints
 
     g̃_{t+1} = ḡ_s^{j_t}/p_{t,j_t},    ḡ_s^j the gradients of epoch s's pass.
 
-- next, the default, reads j_{t+1} instead, as the text has it ("the last gradient of the current function being
-  sampled") and the terms g_t^j − ḡ_s^j of Corollary 6. Then g̃ is near ĝ, and Δ grows with their difference only. But
-  x_{t+1} depends on j_{t+1}: E[ĝ_{t+1} | x_{t+1}] is not the gradient, so Corollary 6 fails (`offline.bounds`).
+- next reads j_{t+1} instead, as the terms g_t^j − ḡ_s^j of Corollary 6 have it. Then g̃ is near ĝ, and Δ grows with
+  their difference only. But x_{t+1} depends on j_{t+1}: E[ĝ_{t+1} | x_{t+1}] is not the gradient, so Corollary 6 fails
+  (`offline.bounds`).
 - previous is the algorithm as printed. j_{t+1} is independent of x_{t+1}, so ĝ_{t+1} is unbiased and the worst case of
   Corollary 6 is proved. But g̃ predicts another example's gradient: ĝ − g̃ does not vanish as x̄ converges, and
   Corollary 6's terms are not what Δ sums. The prediction of the epoch's last round is part of the state: x̄ is then x_t
   itself, the first iterate that the epoch plays, as in line 7. Before the first round nothing is drawn: g̃_1 = 0.
+- last is what the text of §3.2.2 says, "the last gradient of the current function being sampled": that of j_{t+1} in
+  its last round of this epoch, or else in the pass. As with next, x_{t+1} depends on j_{t+1}.
 
-estimate = corrected uses the estimate of SVRG (Johnson and Zhang 2013) instead of the paper's,
+estimate = corrected, the default, uses the estimate of SVRG (Johnson and Zhang 2013) instead of the paper's,
 
     g̃_t = ∇F(x̄),    ĝ_t = ∇F(x̄) + Σ_{j∈Π_t} (∇f_j(x_t) − ∇f_j(x̄))/p_t,
 
 also unbiased and as far from its prediction as the paper's: Δ and the bound of Corollary 6 have the same form, and the
-noise of ĝ_{1:t} vanishes as x̄ converges.
+noise of ĝ_{1:t} vanishes as x̄ converges. With last, ∇f_j(x̄) is the last gradient of j, and ∇F(x̄) the sum of those, the
+estimate of SAGA (Defazio, Bach and Lacoste-Julien 2014). It is the default because it comes nearest to the optimum; in
+the first epochs, at a large R, the paper's own is nearer (`offline.cluster.epochs`).
 
 While Δ = 0 the objective is linear, and x is 0 or ±R. This is so at the start: until the first round that moves, the
 gradients equal their predictions.
 
 Symbols: `Z` = ĝ_{1:t−1} − Σ σ_s x_s, `Delta` = Δ; `rounds` = t, over all epochs; `importance` = 1/p_t; two slots per
 coordinate, and g̃_{t+1} with previous. A linear model's gradients are ∇f_j = s_j·a_j, so a pass stores only one slope
-s_j per example.
+s_j per example, and with last a round overwrites those of its mini-batch.
 
 Why lazy is exact: a coordinate in no example of Π_t has ĝ_t = g̃_t = 0, so Z and Δ do not change, and the weight is a
 function of them and t; with previous, a coordinate in no example of Π_{t−1} or Π_t. With corrected estimates
-ĝ_t = g̃_t = ∇_iF(x̄) there, which is added to Z in every round.
+ĝ_t = g̃_t = ∇_iF(x̄) there, which is added to Z in every round; with last it is the sum of the last gradients, whose
+coordinate i changes in rounds with i only.
 """
 
 from collections.abc import Mapping
@@ -102,7 +108,7 @@ CAOS_ERM = Algorithm(
     name="caos-erm",
     formula="x_t = argmin_{|x| ≤ R} (ĝ_{1:t−1} + g̃_t)·x + Σ σ_s(x − x_s)²/2 + tαψ(x), ĝ_t = ∇f_j(x_t)/p_j, "
     "g̃_t = ∇f_j(x̄)/p_j, j = j_t (or, as printed, g̃_t of j_{t−1}), p_j ∝ max_i |a_{j,i}| (or equal), x̄ the epoch's "
-    "first iterate",
+    "first iterate; corrected, both plus ∇F(x̄) − ∇f_j(x̄)/p_j",
     source="Mohri and Yang 2015, Algorithms 4 and 5, Corollaries 6 and 7",
     parameters=(
         Parameter("R", 1.0, "bound of every |weight|, and the scale of the steps R/Δ", positive, grid=(0.3, 1.0)),
@@ -110,14 +116,15 @@ CAOS_ERM = Algorithm(
         Parameter("rounds", "pass", "rounds per epoch; by default the number of mini-batches", rounds, static=True),
         categorical(
             "estimate",
-            ("sampled", "corrected"),
-            "gradient estimate: from the drawn examples, or the pass's gradient corrected by them",
+            ("corrected", "sampled"),
+            "gradient estimate: the pass's gradient corrected by the drawn examples, or from these alone (as in the "
+            "paper)",
         ),
         categorical(
             "predict_gradient",
-            ("next", "previous"),
-            "mini-batch whose gradient in the pass predicts a round: the one drawn for it, or the one of the round "
-            "before (as printed in the paper)",
+            ("next", "previous", "last"),
+            "prediction of a round: the gradient in the pass of the mini-batch drawn for it, or of that of the round "
+            "before (as printed in the paper); or the drawn one's last gradient, in a round or in the pass",
         )._replace(grid=()),
         categorical(
             "sample",
@@ -125,6 +132,11 @@ CAOS_ERM = Algorithm(
             "probability of drawing a mini-batch: by its gradient bound, or the same for all",
         )._replace(grid=()),
         Parameter("batch", 1, "examples per mini-batch", positive_int, static=True),
+        categorical(
+            "partition",
+            ("consecutive", "random"),
+            "mini-batches of consecutive documents, or of a random permutation that the seed determines",
+        )._replace(grid=()),
         categorical(
             "placement",
             ("serial", "dealt"),

@@ -247,7 +247,7 @@ def inverse_steps(configuration: Mapping[str, Any], penalty: str, *, lazy: bool)
 # - Theorems 3 to 6 have ψ_{1:T−1}(x) in their first halves, of regret without ψ, and Theorems 3 and 5 the norm of
 #   h_{0:t} in their second: the proofs take ψ_{1:t} for the ψ_{1:t+1} of the update. With ψ_{1:T}(x), and the norm of
 #   h_{0:t−1} + r_t, which lacks ψ_{t+1}, they hold. The first halves then follow from Theorem 4's second and ψ ≥ 0.
-#   Bounds here are of second halves, since regret is measured with ψ.
+#   Bounds here are of second halves, since regret is measured with ψ; `regret` adds ψ_{1:T}(x) for the first.
 # - §2.1: r ≡ 0 for strongly convex f_t needs their strongly convex part in h; it is the penalty here.
 # - Corollary 1.2 puts AdaGrad's regularizer, centred at 0, into Theorem 3, which needs r_t to be least at x_t; Theorem
 #   4 applies instead, with the norm of t−1 (its second bound has (t), unlike its proof and Theorem 6). The sum of g²/(δ
@@ -347,7 +347,7 @@ def _missed(configuration: Mapping[str, Any]) -> float:
 #
 # the last one being the data-dependent bound of Theorem 7 (E ĝ_i² = E g_i²/p_i) and, for corrected estimates, of
 # Corollaries 6 and 7. It is a mean over runs and the whole gradients of their rounds, which no run computes, so the
-# bounds here are its worst cases, functions of L. What a run has is one sample of 4 Σ_i R_iΔ_{T,i}.
+# bounds here are its worst cases, functions of L. What a run has is one sample of 4 Σ_i R_iΔ_{T,i}, `data_bound`.
 
 
 def caos_erm(configuration: Mapping[str, Any], penalty: str) -> Bound | NoBound:
@@ -361,10 +361,11 @@ def caos_erm(configuration: Mapping[str, Any], penalty: str) -> Bound | NoBound:
         return NoBound("The corollaries are for sequential rounds, placement='serial'.")
     previous = configuration["predict_gradient"] == "previous"
     if configuration["estimate"] != "corrected" and not previous:
+        prediction = configuration["predict_gradient"]
         return NoBound(
-            "With estimate='sampled' and predict_gradient='next' the prediction depends on the draw and gradients are "
-            "biased, so Corollary 6 does not hold; it does with estimate='corrected', and its worst case with "
-            "predict_gradient='previous'."
+            f"With estimate='sampled' and predict_gradient={prediction!r} the prediction depends on the draw and "
+            "gradients are biased, so Corollary 6 does not hold; it does with estimate='corrected', and its worst case "
+            "with predict_gradient='previous'."
         )
     R, batch = float(configuration["R"]), int(configuration["batch"])
     note = "For the T iterates x_t of the rounds, with f_t = Σ_j f_j in every round."

@@ -145,30 +145,29 @@ CHUNK_EXAMPLES = 4096  # read from a source at a time
 
 
 class Blocks(NamedTuple):
-    """The mini-batches of a span: `batch` consecutive examples each, drawn with probability proportional to weight."""
+    """The mini-batches of a span: `batch` examples each, drawn with probability proportional to weight."""
 
     weights: Floats
     """Σ_{j∈Π} L_j of every mini-batch; with equal probabilities 1, or 0 if that sum is 0."""
     batch: int
-    n_rows: int
-    """Examples in the span."""
+    order: NDArray[np.int64]
+    """The positions of the span's examples, mini-batch after mini-batch."""
 
     @classmethod
-    def of(cls, sizes: Floats, configuration: Mapping[str, Any]) -> "Blocks":
-        """The mini-batches of examples with sizes L_j, in the order of the span, for `batch` and `sample`."""
-        batch = configuration["batch"]
-        weights = np.add.reduceat(sizes, np.arange(0, sizes.size, batch)) if sizes.size else sizes
+    def of(cls, sizes: Floats, configuration: Mapping[str, Any], seed: int) -> "Blocks":
+        """The mini-batches of examples with sizes L_j, in the order of the span, for `batch`, `partition`, `sample`."""
+        batch, n = configuration["batch"], sizes.size
+        order = epoch_rows(seed, 0, configuration["partition"] == "random", n, 0, n, -1, 1)
+        weights = np.add.reduceat(sizes[order], np.arange(0, n, batch)) if n else sizes
         if configuration["sample"] == "uniform":
             weights = (weights > 0.0).astype(np.float64)
-        return cls(weights, batch, sizes.size)
+        return cls(weights, batch, order)
 
     def positions(self, places: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(positions of the examples of these mini-batches, concatenated; offsets of the mini-batches in them)."""
         starts = places * self.batch
-        sizes = np.minimum(self.batch, self.n_rows - starts)
-        edges = np.concatenate([[0], np.cumsum(sizes)])
-        within = np.arange(edges[-1]) - np.repeat(edges[:-1], sizes)
-        return np.repeat(starts, sizes) + within, edges
+        edges = np.concatenate([[0], np.cumsum(np.minimum(self.batch, self.order.size - starts))])
+        return self.order[joined(starts, edges)], edges
 
     def shares(self, configuration: Mapping[str, Any]) -> list["Share"]:
         """The rounds of an epoch: one share, or one per part.
@@ -185,7 +184,13 @@ class Blocks(NamedTuple):
         owned = [(run, total) for run, total in zip(runs, totals, strict=True) if total > 0.0]
         rounds = n if configuration["rounds"] == "pass" else configuration["rounds"]
         each = -(-rounds // max(1, len(owned)))
-        return [Share(p, *run, each, total * len(owned)) for p, (run, total) in enumerate(owned)]
+        parts = len(owned)
+        return [Share(p, *run, each, total * parts, parts) for p, (run, total) in enumerate(owned)]
+
+
+def joined(starts: NDArray[np.int64], edges: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Runs of consecutive numbers from these starts, one after the other, at these offsets."""
+    return np.asarray(np.repeat(starts - edges[:-1], np.diff(edges)) + np.arange(edges[-1]))
 
 
 class Share(NamedTuple):
@@ -199,6 +204,8 @@ class Share(NamedTuple):
     rounds: int
     scale: float
     """1/p of a mini-batch times its weight."""
+    parts: int
+    """Shares of the epoch."""
 
 
 def row_sizes(examples: SpanRows, start: int, stop: int) -> Floats:
@@ -255,17 +262,22 @@ Check = Callable[[], None]
 def play_rounds(method: EpochColumns, rounds: Rounds, share: Share, check: Check = lambda: None) -> State:
     """Play a share of an epoch's rounds."""
     source, rows, slopes, gradient, blocks, seed, epoch = rounds
-    method.start_run(gradient)
-    cumulative = np.cumsum(blocks.weights[share.first : share.stop : share.step])
+    method.start_run(gradient, share.parts)
+    owned = np.arange(share.first, share.stop, share.step)
+    cumulative = np.cumsum(blocks.weights[owned])
+    if method.refreshes:
+        own_positions, own_edges = blocks.positions(owned)
+        table = np.array(slopes(own_positions))
     step = max(1, CHUNK_EXAMPLES // blocks.batch)
     for first in range(0, share.rounds, step):
         check()
         count = min(step, share.rounds - first)
-        places = share.first + share.step * draw(cumulative, seed, epoch, share.part, first, count)
-        positions, edges = blocks.positions(places)
+        drawn = draw(cumulative, seed, epoch, share.part, first, count)
+        positions, edges = blocks.positions(owned[drawn])
         batch = source.gather(rows[positions])
         batch = batch._replace(labels=np.asarray(batch.labels, np.float64))  # the type that kernels are compiled for
-        method.play(batch, edges, slopes(positions), share.scale / blocks.weights[places])
+        anchor = (table, joined(own_edges[drawn], edges)) if method.refreshes else (slopes(positions), None)
+        method.play(batch, edges, anchor[0], share.scale / blocks.weights[owned[drawn]], anchor[1])
     method.flush()
     return State(method.state, method.rounds, method.diverged)
 
@@ -278,7 +290,8 @@ class SampledEpochs:
         self._passes, self._method = passes, problem.sampled()
         source, span = passes.source, passes.span
         self._rows = span.rows(source.n_rows, span.start, span.stop)
-        self._blocks = Blocks.of(row_sizes(SpanRows(source, span), span.start, span.stop), problem.configurations[0])
+        sizes = row_sizes(SpanRows(source, span), span.start, span.stop)
+        self._blocks = Blocks.of(sizes, problem.configurations[0], seed)
         self._anchor: PassResult = passes.totals(self._method.weights(), problem.pass_request)
 
     def play(self) -> None:

@@ -26,6 +26,7 @@ METRICS_SCHEMA = pa.schema(
         ("progressive_loss", pa.float64()),  # mean over the epoch, each example predicted before it is learned
         ("progressive_error", pa.float64()),
         ("objective", pa.float64()),  # Σ f_j + αψ over all examples learned from, of epoch methods; else null
+        ("data_bound", pa.float64()),  # 4 Σ_i R_iΔ_i after the rounds so far, of epoch methods; see regret
         ("held_out_rows", pa.int64()),
         ("held_out_loss", pa.float64()),  # of the weights at the end of the epoch
         ("held_out_error", pa.float64()),

@@ -18,6 +18,7 @@ from sparseoco.learners import ALGORITHMS
 from sparseoco.training.learner import Learner
 from tests.bounds.play import Play, bound_of, fixed_labels
 from tests.offline import oracles
+from tests.offline.problems import PREVIOUS
 from tests.oracles.losses import SLOPES, VALUES
 
 M, N, EPOCHS, SEEDS = 24, 3, 3, 12
@@ -139,7 +140,7 @@ def test_caos_erm_as_printed(loss: str, batch: int, sample: str) -> None:
     H = Objective(A, y, loss, alpha, 1.0)
     best = H.least(R)
     L, blocks, p = mini_batches(A, batch, sample)
-    entry = {"R": R, "alpha": alpha, "batch": batch, "predict_gradient": "previous", "sample": sample}
+    entry = {"R": R, "alpha": alpha, "batch": batch, "sample": sample, **PREVIOUS}
     theorem = bound_of("caos-erm", ALGORITHMS["caos-erm"].configuration(entry))
     assert theorem.expected
     regret, bound, squares = [], [], []

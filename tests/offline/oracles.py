@@ -193,7 +193,8 @@ def caos_erm(
     seed: int,
     rounds: int | str = "pass",
     batch: int = 1,
-    estimate: str = "sampled",
+    estimate: str = "corrected",
+    partition: str = "consecutive",
     placement: str = "serial",
     parts: int = 1,
     predict_gradient: str = "next",
@@ -211,13 +212,15 @@ def caos_erm(
     m, n = X.shape
     alpha, inside = np.broadcast_to(alpha, n), [] if inside is None else inside
     ratio = share_of_l1(penalty, l1_ratio)
-    partition = [list(range(first, min(first + batch, m))) for first in range(0, m, batch)]
-    bound = np.array([sum(weight_of(y[j]) * np.abs(X[j]).max(initial=0.0) for j in block) for block in partition])
+    order = permutation_of(m, seed).tolist() if partition == "random" else list(range(m))
+    blocks_of_examples = [order[first : first + batch] for first in range(0, m, batch)]
+    sizes = [weight_of(y[j]) * np.abs(X[j]).max(initial=0.0) for j in range(m)]
+    bound = np.array([sum(sizes[j] for j in block) for block in blocks_of_examples])
     if sample == "uniform":
         bound = np.sign(bound)
-    rounds = len(partition) if rounds == "pass" else int(rounds)
+    rounds = len(blocks_of_examples) if rounds == "pass" else int(rounds)
     parts = parts if placement != "serial" else 1
-    dealt = [range(p, len(partition), parts) for p in range(parts)]
+    dealt = [range(p, len(blocks_of_examples), parts) for p in range(parts)]
     dealt = [blocks for blocks in dealt if bound[blocks].sum() > 0]
 
     def gradients(block: list[int], x: np.ndarray) -> np.ndarray:
@@ -228,10 +231,10 @@ def caos_erm(
     x = np.zeros(n)
     iterates = []
     for epoch in range(1, epochs + 1):
-        anchor_gradients = [gradients(block, x) for block in partition]
-        whole = np.sum(anchor_gradients, axis=0)
+        of_pass = [gradients(block, x) for block in blocks_of_examples]
         ends = []
         for p, blocks in enumerate(dealt):
+            anchor_gradients, whole = list(of_pass), np.sum(of_pass, axis=0)
             g, sx, q, at, g_next = g_sum.copy(), sigma_x.copy(), squares.copy(), t, ahead
             chances = bound[blocks] / bound[blocks].sum()
             for a in range(-(-rounds // len(dealt))):
@@ -244,9 +247,13 @@ def caos_erm(
                 x_t = argmin(g + g_tilde - sx, np.sqrt(q), at, R, alpha, ratio, inside)
                 if played is not None:
                     played.append(x_t)
-                g_hat = gradients(partition[j], x_t) / probability
+                gradient = gradients(blocks_of_examples[j], x_t)
+                g_hat = gradient / probability
                 if estimate == "corrected":
                     g_hat = whole + g_hat - anchor_gradients[j] / probability
+                if predict_gradient == "last":  # in the means over the parts, `whole` is the sum of the last gradients
+                    whole = whole + len(dealt) * (gradient - anchor_gradients[j])
+                    anchor_gradients[j] = gradient
                 sigma = (np.sqrt(q + (g_hat - g_tilde) ** 2) - np.sqrt(q)) / R
                 g, sx, q = g + g_hat, sx + sigma * x_t, q + (g_hat - g_tilde) ** 2
             ends.append((g, sx, np.sqrt(q), g_next))

@@ -123,7 +123,7 @@ def objective(loss: str, X: Any, y: np.ndarray, alpha: float, rho: float, w: np.
 # Blocks of epoch methods.
 
 
-PREVIOUS = {"predict_gradient": "previous"}
+PREVIOUS = {"estimate": "sampled", "predict_gradient": "previous"}
 WAYS = [
     {"estimate": "sampled", "placement": "serial"},
     {"estimate": "corrected", "placement": "serial"},
@@ -131,6 +131,8 @@ WAYS = [
     {"estimate": "sampled", "placement": "dealt"},
     {"estimate": "sampled", "placement": "serial", **PREVIOUS},
     {"estimate": "sampled", "placement": "dealt", **PREVIOUS},
+    {"estimate": "sampled", "placement": "serial", "predict_gradient": "last"},
+    {"estimate": "corrected", "placement": "dealt", "predict_gradient": "last"},
 ]
 
 

@@ -37,13 +37,14 @@ CLASS_WEIGHTS = (0.5, 2.25)
 CAO_RCD_GRID = [
     {"alpha": alpha, "R": R, "rounds": 150, "predict_gradient": "last"} for alpha, R in ((0.5, 0.3), (5.0, 1.0))
 ]
-PREVIOUS = {"predict_gradient": "previous", "sample": "uniform", "batch": 2}
+PREVIOUS = {**problems.PREVIOUS, "sample": "uniform", "batch": 2}
+LAST = {"predict_gradient": "last", "rounds": 90}
 VARIANTS = {
-    "serial": {},
-    "mini-batches": {"batch": 4},
-    "corrected": {"estimate": "corrected"},
+    "sampled": {"estimate": "sampled"},
+    "random mini-batches": {"batch": 4, "partition": "random"},
     "corrected, dealt": DEALT,
-    "dealt": {"placement": "dealt", "parts": 3},
+    "last": LAST | {"estimate": "sampled"},
+    "last, dealt": {**LAST, "batch": 2, "partition": "random", "placement": "dealt", "parts": 3},
     "previous": PREVIOUS,
     "previous, dealt": {**PREVIOUS, "placement": "dealt", "parts": 3},
 }
@@ -208,6 +209,8 @@ def test_held_out_rows_are_neither_learned_nor_drawn(name: str, run: Run, store:
             assert row[f"{prefix}_loss"] == pytest.approx(losses[part, i].mean())
             assert row[f"{prefix}_error"] == pytest.approx(wrong[part, i].mean())
         assert curve["progressive_loss"] == row["progressive_loss"]
+        state = alone._method.state if name == "caos-erm" else alone.state
+        assert row["data_bound"] == pytest.approx(4 * grid[i]["R"] * state[:, 1, i].sum())
         assert row["status"] == "ok"
         assert sum(bins["nonzeros"] for bins in own["feature_survival"]) == row["nonzeros"]
         assert set(row) <= set(METRICS_SCHEMA.names)

@@ -366,6 +366,7 @@ SHARED: dict[str, st.SearchStrategy[Any]] = {
     "rounds": st.sampled_from(["pass", 1, 7, 23]),
     "batch": st.integers(1, 5),
     "parts": st.integers(1, 5),
+    "partition": st.sampled_from(["consecutive", "random"]),
     "sample": st.sampled_from(["lipschitz", "uniform"]),
 }
 
@@ -434,7 +435,7 @@ def test_regression() -> None:
     np.testing.assert_allclose(numbers.weights[:, 0], expected[-1], **TOLERANCE)
 
 
-@pytest.mark.parametrize("way", [{"estimate": "sampled"}, {"estimate": "corrected"}, problems.PREVIOUS], ids=str)
+@pytest.mark.parametrize("way", [{"estimate": "sampled"}, problems.PREVIOUS, {"predict_gradient": "last"}], ids=str)
 @settings(max_examples=8, deadline=None)
 @given(cuts=st.lists(st.integers(1, 299), max_size=6), batch=st.integers(1, 3))
 def test_any_cut_of_the_rounds(way: dict[str, Any], cuts: list[int], batch: int) -> None:
@@ -442,24 +443,26 @@ def test_any_cut_of_the_rounds(way: dict[str, Any], cuts: list[int], batch: int)
     grid = [{"alpha": 1.0, "R": 0.4, "batch": batch, **way}]
     configured = EpochProblem.of("caos-erm", "hinge", "l1", grid, 2, X.shape[1])
     passes = LocalPasses.of(X, y.astype(np.float64))
-    blocks = Blocks.of(row_sizes(SpanRows(passes.source), 0, X.shape[0]), configured.configurations[0])
+    blocks = Blocks.of(row_sizes(SpanRows(passes.source), 0, X.shape[0]), configured.configurations[0], seed=3)
     start = np.random.default_rng(1).normal(0, 0.1, (X.shape[1], 1))
     totals = passes.totals(start, configured.pass_request)
     slopes = passes.slopes(totals)
     (share,) = blocks.shares(configured.configurations[0])
     share = share._replace(rounds=300)
-    gradient = totals.gradient if way.get("estimate") == "corrected" else None
+    gradient = None if "estimate" in way else totals.gradient
     whole = configured.sampled()
     rounds = Rounds(passes.source, np.arange(X.shape[0]), slopes.__getitem__, gradient, blocks, 3, 2)
     assert play_rounds(whole, rounds, share).rounds == 300
 
     pieces = configured.sampled()
     pieces.start_run(gradient)
+    table = slopes.copy() if pieces.refreshes else slopes
     for first, stop in itertools.pairwise(sorted({0, 300, *cuts})):
         places = draw(np.cumsum(blocks.weights), 3, 2, 0, first, stop - first)
         positions, edges = blocks.positions(places)
         importance = share.scale / blocks.weights[places]
-        pieces.play(passes.source.gather(positions), edges, slopes[positions], importance)
+        anchor = (table, positions) if pieces.refreshes else (slopes[positions], None)
+        pieces.play(passes.source.gather(positions), edges, anchor[0], importance, anchor[1])
     pieces.flush()
     assert pieces.rounds == whole.rounds
     assert pieces.state.tobytes() == whole.state.tobytes()
@@ -487,7 +490,8 @@ def test_estimates_are_unbiased(placement: str, sample: str) -> None:
     """Over all that a round can draw, in parts too, the mean of ĝ is the gradient of the whole."""
     X, y = problems.sorted_problem(rows=50)
     passes = LocalPasses.of(X, y.astype(np.float64))
-    blocks = Blocks.of(row_sizes(SpanRows(passes.source), 0, 50), {"batch": 4, "sample": sample})
+    own = {"batch": 4, "partition": "consecutive", "sample": sample}
+    blocks = Blocks.of(row_sizes(SpanRows(passes.source), 0, 50), own, seed=0)
     x = np.random.default_rng(1).normal(0, 0.1, (X.shape[1], 1))
     totals = passes.totals(x, EpochProblem.of("caos-erm", "logistic", "l1", None, 2, X.shape[1]).pass_request)
     gradients = X.multiply(passes.slopes(totals)).tocsr()

@@ -33,6 +33,7 @@ from sparseoco.store.weighting import FeatureOptions
 from sparseoco.training.search_tables import METRICS_SCHEMA
 from tests.offline.oracles import bounds_of, chances_of
 from tests.offline.problems import minimum
+from tests.oracles.ftrl import ranges
 from tests.oracles.losses import VALUES, labels_of, rows_of, unpenalised
 from tests.oracles.stream import ORACLES
 from tests.support.commands import call
@@ -50,6 +51,7 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     "stda": {"lam": [0.02], "gamma": [2.0], "p": [2]},
     "rda": {"lam": [0.0], "gamma": [2.0]},
     "cao-ftrl": {"lam": [0.3], "R": [0.2], "predict_gradient": ["none"], "schedule": ["sqrt"]},
+    "ao-gd": {"R": [0.2], "scale": ["first"]},
 }
 CLUSTER = ClusterOptions(threads=2)
 
@@ -121,7 +123,7 @@ def weighted_run(weighted_store: Path, tmp_path_factory: pytest.TempPathFactory)
     return measured(write_search(tmp_path_factory.mktemp("weighted run"), weighted_store, **options))
 
 
-def measured(folder: Path, marks: int = MARKS, tol: float = 1e-7, configurations: int = 7) -> Path:
+def measured(folder: Path, marks: int = MARKS, tol: float = 1e-7, configurations: int = 8) -> Path:
     comparators.regret(folder, CLUSTER, marks=marks, tol=tol, numbers=range(configurations))
     return folder
 
@@ -142,6 +144,7 @@ DENSE = [
     ("ftrl-proximal", 3, {"R": 0.2, "lam": 0.01}),
     ("stda", 4, {"gamma": 2.0, "lam": 0.02, "p": 2, "by": "subgradient", "V": 1e8}),
     ("cao-ftrl", 6, {"R": 0.2, "lam": 0.3, "predict_gradient": "none", "schedule": "sqrt"}),
+    ("ao-gd", 7, {"R": 0.2, "scale": "first"}),
 ]
 
 
@@ -165,15 +168,18 @@ def test_regret_is_what_brute_force_says(
         h = np.sqrt(((slopes[:, None] * A) ** 2).cumsum(axis=0))
     if "schedule" in parameters:  # ψ_t = (√t − √(t − 1))ψ, so that Σ_t ψ_t = √T·ψ
         h *= np.diff(np.sqrt(np.arange(ROWS + 1)))[:, None]
-    penalties = (own["lam"] * h * np.abs(w)).sum(axis=1)
+    lam = own.get("lam", 0.0)
+    penalties = (lam * h * np.abs(w)).sum(axis=1)
     folder = request.getfixturevalue("weighted_run" if weighted else "run")
     rows = [row for row in table(folder, "regret") if row["configuration"] == number]
     assert [row["T"] for row in rows] == [50, 74, 109, 160]
     R = [parameters.get("R")] * FEATURES + [None] * weighted
+    if "scale" in parameters:  # features in no row have any
+        R = [*ranges(learned[:, :FEATURES], parameters["R"], "first"), *R[FEATURES:]]
     for row in rows:
         T = row["T"]
         incurred = losses[:T].sum() + penalties[:T].sum()
-        best = minimum(A[:T], signs[:T], own["lam"] * h[:T].sum(axis=0), R, weights[:T])
+        best = minimum(A[:T], signs[:T], lam * h[:T].sum(axis=0), R, weights[:T])
         assert row["learner_loss"] == pytest.approx(incurred, rel=1e-9)
         assert row["optimum"] - row["gap"] - 1e-6 <= best <= row["optimum"] + 1e-6
         assert row["gap"] <= 1e-7 * T * np.log(2)
@@ -181,6 +187,13 @@ def test_regret_is_what_brute_force_says(
         assert row["objective"].startswith("Σ_t f_t(w, b)" if weighted else "Σ_t f_t(w)")
         assert row["exact"]
         assert row["algorithm"] == name
+        if row["bound"] is None or name == "stda":
+            assert row["loss_bound"] is None
+        else:  # ψ(x) ≥ 0 is what is not known of the optimum
+            at_x = row["loss_bound"] - row["bound"]
+            assert row["loss_regret"] == pytest.approx(losses[:T].sum() - (row["optimum"] - at_x), abs=1e-9)
+            assert (at_x > 0) == bool(np.any(lam))
+            assert row["loss_bound"] > row["loss_regret"]
         assert weighted or row["regret"] > 0
         if weighted and "R" in parameters:  # whose theorem has a box, which the best intercept may leave
             assert row["bound"] is None or row["bound"] > row["regret"]
@@ -190,7 +203,7 @@ def test_regret_is_what_brute_force_says(
 
 def test_the_tables_agree_and_give_reasons(run: Path) -> None:
     rows, ends = table(run, "regret"), table(run, "slopes")
-    assert [end["configuration"] for end in ends] == list(range(7))
+    assert [end["configuration"] for end in ends] == list(range(8))
     for end in ends[:5]:
         last = [row for row in rows if row["configuration"] == end["configuration"]][-1]
         assert (end["T"], end["regret"], end["bound"]) == (ROWS, last["regret"], last["bound"])
@@ -211,7 +224,7 @@ def test_only_missing_and_damaged_results_are_computed(run: Path, tmp_path: Path
     other = tmp_path / "run"
     shutil.copytree(run, other)
     stamps = {path: path.stat().st_mtime_ns for path in (other / "regret" / "cells").iterdir()}
-    comparators.regret(other, CLUSTER, marks=MARKS, tol=1e-7, numbers=range(7))
+    comparators.regret(other, CLUSTER, marks=MARKS, tol=1e-7, numbers=range(8))
     assert {path: path.stat().st_mtime_ns for path in stamps} == stamps
     shutil.rmtree(other / "regret")
     kept = [path for path in (run / "regret" / "cells").iterdir() if path.name.startswith("curve")]
@@ -222,7 +235,7 @@ def test_only_missing_and_damaged_results_are_computed(run: Path, tmp_path: Path
     for number, path in enumerate(sorted((other / "regret" / "cells").iterdir())):
         if number % 3 == 0:
             damage(path, KINDS[number // 3 % len(KINDS)], random.Random(number))
-    comparators.regret(other, ClusterOptions(threads=1), marks=MARKS, tol=1e-7, numbers=range(7))
+    comparators.regret(other, ClusterOptions(threads=1), marks=MARKS, tol=1e-7, numbers=range(8))
     assert files(other) == before
 
 
@@ -252,7 +265,7 @@ def test_by_default_the_best_of_each_algorithm(run: Path, store: Path, tmp_path:
     folder = write_search(tmp_path, store)
     shutil.copytree(run / "regret", folder / "regret")
     comparators.regret(folder, CLUSTER, marks=MARKS, tol=1e-7)
-    assert [end["configuration"] for end in table(folder, "slopes")] == [0, 2, 3, 4, 5, 6]
+    assert [end["configuration"] for end in table(folder, "slopes")] == [0, 2, 3, 4, 5, 6, 7]
 
 
 def test_regret_adds_up_over_classes(tmp_path: Path) -> None:
@@ -412,7 +425,7 @@ def regret_rows(run: Path, number: int) -> list[dict[str, Any]]:
     [
         (0, "caos-erm", {"estimate": ["corrected"]}),
         (1, "caos-erm", {"estimate": ["corrected"], "sample": ["uniform"]}),
-        (2, "caos-erm", {}),
+        (2, "caos-erm", {"estimate": ["sampled"]}),
         (4, "cao-rcd", {"batch": [2]}),
     ],
 )
@@ -455,7 +468,9 @@ def test_bounds(case: Case) -> None:
     for row in regret_rows(case.run, 4):
         assert row["bound"] == pytest.approx(4 * np.sqrt(row["T"]) * (sides ** (2 / 3)).sum() ** 1.5)
         assert row["bound"] > row["regret"]
-    assert {row["bound"] for number in (2, 3) for row in regret_rows(case.run, number)} == {None}
+    none = [row for number in (2, 3) for row in regret_rows(case.run, number)]
+    assert {row[bound] for row in none for bound in ("bound", "data_bound")} == {None}
+    assert all(0 < row["data_bound"] < row["bound"] for number in (0, 1, 4) for row in regret_rows(case.run, number))
     ends = {end["configuration"]: end for end in table(case.run, "slopes")}
     assert "estimate='corrected'" in ends[2]["bound_note"]
     assert ends[0]["bound_expected"]
@@ -488,8 +503,10 @@ def test_a_short_last_block() -> None:
 
 
 def test_the_error_from_every_second_epoch() -> None:
-    straight, bent = (list(epoch_marks(10, H[0], H[1:], [1.0, 2.0, 3.0])) for H in ([9, 6, 3, 0], [9, 1, 3, 0]))
-    assert [mark["T"] for mark in bent] == [10, 20, 30]
+    straight, bent = (
+        list(epoch_marks(10, H[0], H[1:], [1.0, 2.0, 3.0], [4.0, 5.0, 6.0])) for H in ([9, 6, 3, 0], [9, 1, 3, 0])
+    )
+    assert [(mark["T"], mark["data_bound"]) for mark in bent] == [(10, 4), (20, 5), (30, 6)]
     assert bent[0]["penalty_error"] == 0
     assert bent[1]["penalty_error"] > 30
     assert straight[2]["penalty_error"] < 5

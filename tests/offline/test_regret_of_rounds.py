@@ -224,6 +224,11 @@ def test_comparators(algorithm: str, parameters: dict[str, Any], penalty: str, f
     assert comparator.alpha(100) == pytest.approx(parameters.get("lam", 0.0) * total)
 
 
+def test_the_penalty_of_a_comparator() -> None:
+    comparator = bounds.Comparator(0.3, 0.4, None, own_history=False, schedule="sqrt")
+    assert comparator.penalty(9, np.array([[2.0], [-1.0]])) == pytest.approx(3 * 0.3 * (0.4 * 3 + 0.6 * 5 / 2))
+
+
 @pytest.mark.parametrize(
     ("algorithm", "parameters", "loss", "penalty", "code"),
     [

@@ -9,6 +9,7 @@ examples under the weights at the end of the epoch. ``rows`` counts the examples
 evaluation. Weights are float64 and examples are drawn, so the `dtype` and `range_rows` of a setting have no effect.
 """
 
+import math
 import time
 from collections.abc import Callable
 from functools import partial
@@ -159,6 +160,8 @@ class EpochMethod:
         """(configurations,): the round (from 1) in which it diverged, or 0."""
         self.examples = 0
         """Examples read per epoch."""
+        self.data_bounds = np.zeros(len(self.problem.configurations))
+        """(configurations,): 4 Σ_i R_iΔ_i, of all outputs."""
         self._folder = folder.resolve()
         self._pool = TaskPool(client, "An epoch failed")
         make_folder(self._folder)
@@ -192,6 +195,7 @@ class EpochMethod:
         found = read_json(path.with_suffix(".json"))
         self.diverged = self.problem.diverged(np.array(found["diverged"], np.int64))
         self.examples, self.epoch = int(found["examples"]), int(found["epoch"])
+        self.data_bounds = self.problem.by_configuration(np.array(found["data_bounds"], np.float64))
 
 
 def commit_state(path: Location, described: dict[str, int], method: EpochColumns | Coordinates, examples: int) -> None:
@@ -204,7 +208,15 @@ def commit_state(path: Location, described: dict[str, int], method: EpochColumns
         arrays["diverged"] = method.diverged
     write_checkpoint(path, described, arrays.items())
     write_array(path.with_suffix(".npy"), method.weights())
+    if isinstance(method, EpochColumns):
+        configurations, scale = method.configurations, np.ones((1, 1))
+    else:
+        configurations, scale = method.problem.configurations, method.draws.scale[:, None]
+    R = np.repeat([c["R"] for c in configurations], method.state.shape[2] // len(configurations))
+    terms = 4.0 * scale * R * method.state[:, 1]
     short = {"epoch": described["epoch"], "diverged": method.diverged.tolist(), "examples": examples}
+    # The exact sum, so that bits do not depend on the other columns; no number is infinite where JSON has none.
+    short["data_bounds"] = [math.fsum(own) if np.isfinite(own).all() else None for own in terms.T]
     commit_json(path.with_suffix(".json"), short)
 
 
@@ -214,8 +226,9 @@ def commit_state(path: Location, described: dict[str, int], method: EpochColumns
 # placement = serial is the paper's algorithm. One task plays all rounds: it reads the drawn examples from its worker's
 # corpus, a few thousand at a time, and their slopes from the files of the pass. The rounds take the time of one thread
 # whatever the cluster. A worker holds three numbers per feature and column (Z, Δ and, if corrected, the pass's
-# gradient, or the next prediction if it is the previous mini-batch's) and three per example (its size, the cumulative
-# sum, its position), and lays out the shards it draws from, eventually all of them.
+# gradient, or the next prediction if it is the previous mini-batch's) and four per example (its size, the cumulative
+# sum, its place in the order of the mini-batches and its row; with predict_gradient = last a slope per column as well),
+# and lays out the shards it draws from, eventually all of them.
 #
 # placement = dealt: part p of `parts` owns every `parts`-th mini-batch, a sample of all examples, and plays its share
 # of the rounds on them only, from the state at the beginning of the epoch; then the parts' states are averaged (see
@@ -245,7 +258,7 @@ class SampledOnCluster(EpochMethod):
         self._passes = ClusterPasses(client, task.rows, self._folder / "passes", task.span)
         self._sizes_path = self._folder / "sizes.npy"
         sizes = self._row_sizes()
-        blocks = Blocks.of(sizes, self.problem.configurations[0])
+        blocks = Blocks.of(sizes, self.problem.configurations[0], task.block.setting.seed)
         self._shares = blocks.shares(self.problem.configurations[0])
         self.examples = sizes.size + sum(share.rounds for share in self._shares) * blocks.batch
 
@@ -310,8 +323,8 @@ def _play_samples(
     corpus = open_rows(task.rows)
     gradient = done.sums().gradient if first["estimate"] == "corrected" else None
     rows = task.span.rows(corpus.n_rows, 0, corpus.n_rows)
-    blocks = Blocks.of(read_rows(sizes, 1)[:, 0], first)
     seed = task.block.setting.seed
+    blocks = Blocks.of(read_rows(sizes, 1)[:, 0], first, seed)
     rounds = epochs.Rounds(corpus, rows, SlopeFiles(done), gradient, blocks, seed, epoch)
     return epochs.play_rounds(method, rounds, share, check_worker_running)
 
@@ -437,7 +450,7 @@ def _tables(client: Client, method: EpochMethod) -> list[Tables]:
     tables: list[Tables] = []
     for i, row in enumerate(metrics):
         curve = {name: row[name] for name in ("rows", "progressive_loss", "progressive_error")}
-        row["objective"] = float(objectives[i])
+        row |= {"objective": float(objectives[i]), "data_bound": float(method.data_bounds[i])}
         survival = frequency_rows(summary.kept[:, i], summary.features)
         tables.append({"metrics": [row], "curves": [curve], "feature_survival": survival})
     return tables

@@ -71,6 +71,9 @@ def sampled_rounds(marks: Sequence[int], number: int) -> list[int]:
 # For learners that weight the penalty by each coordinate's history (sgft, stda) ‖w‖₁ is Σ_i (Σ_{t≤T} h_{t,i}/T)·|w_i|,
 # with the h of the learner itself: Oiwa et al. (2011), Theorem 1; (2012), (19). f_t has the sample weight of its row. A
 # learner with an intercept is compared with the minimum over b, too, of the losses of ⟨w, x⟩ + b.
+#
+# With scale = first, and no penalty, |w_i| ≤ R_i, the learner's own: R divided by the feature's value in the first row
+# that the learner updated it by. Before that row the coordinate is 0 for any R_i. w_i = 0 if there is none.
 
 
 class Comparator(NamedTuple):
@@ -89,10 +92,22 @@ class Comparator(NamedTuple):
     """Whether every round has all examples; then λ is the α of their sum."""
     schedule: str = "constant"
     """Of the penalties α_tψ."""
+    scaled: bool = False
+    """Whether every weight has the learner's own range R_i instead of R."""
+
+    @property
+    def own(self) -> bool:
+        """Whether it depends on the state of the learner."""
+        return self.own_history or self.scaled
 
     def alpha(self, T: int) -> float:
         """The weight of the penalty relative to a sum of T losses."""
         return self.lam if self.epochs else self.lam * float(TOTALS[self.schedule](T))
+
+    def penalty(self, T: int, x: NDArray[np.float64]) -> float:
+        """ψ_{1:T}(x) of weights, without a history."""
+        size = self.l1_ratio * np.abs(x).sum() + (1.0 - self.l1_ratio) * (x**2).sum() / 2.0
+        return float(self.alpha(T) * size)
 
     @property
     def formula(self) -> str:
@@ -109,7 +124,8 @@ class Comparator(NamedTuple):
         else:
             penalty = f" + {weight}(ρ‖w‖₁ + (1 − ρ)‖w‖²/2), ρ = {self.l1_ratio:g}"
         losses = ("Σ_j f_j(" if self.epochs else "Σ_t f_t(") + ("w, b)" if self.intercept else "w)")
-        return losses + penalty + (f", |w_i| ≤ {self.R:g}" if self.R is not None else "")
+        box = f", |w_i| ≤ {self.R:g}" + ("/|x_i| of its first row" if self.scaled else "") if self.R is not None else ""
+        return losses + penalty + box
 
 
 def find_comparator(
@@ -122,7 +138,11 @@ def find_comparator(
         (joint, f"loss={loss!r} is joint over the classes: search with loss={joint!r}, one loss per class"),
         (kind.grouped, f"penalty={penalty!r} couples the classes"),
         (definition.touches_all_features, f"{algorithm} has a convex set instead of a penalty or a box"),
-        (scale != "none", f"{algorithm} with scale={scale!r} has a range for every weight"),
+        (
+            scale != "none" and (lam > 0 or not definition.online),
+            f"{algorithm} with scale={scale!r} has a range for every weight, and optima with such ranges are found for "
+            "streams without a penalty, lam=0",
+        ),
     )
     for applies, reason in reasons:
         if applies:
@@ -139,7 +159,8 @@ def find_comparator(
         )
     rule = definition.under(kind).rule(find_loss(loss), kind, parameters)
     schedule = parameters.get("schedule", "constant")
-    return Comparator(lam, ratio, R, rule.threshold is not None, intercept, schedule=schedule)
+    own_history, scaled = rule.threshold is not None, scale != "none"
+    return Comparator(lam, ratio, R, own_history, intercept, schedule=schedule, scaled=scaled)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -440,17 +461,20 @@ class Measurement(NamedTuple):
 
 
 def curve_task(measurement: Measurement, store: StoreReference, path: Location) -> None:
-    """Measure a curve; the file has the sums of thresholds at its marks, if any, and describes the rest."""
+    """Measure a curve; the file has the sums of thresholds at its marks or the factors R_i/R, if any, and describes the
+    rest."""
     if path.exists():
         return
     learner, rounds = _new_learner(measurement, open_store(store), objective=True)
     found = list(measure(learner, rounds, measurement.marks, sampled_rounds(measurement.marks, measurement.samples)))
     thresholds = [mark.thresholds for mark in found if mark.thresholds is not None]
+    arrays = {"thresholds": np.stack(thresholds)} if thresholds else {}
+    arrays |= {name: slot.astype(np.float64) for name, slot in learner.slots_of(0).items() if name == "scale"}
     marks = [{name: value for name, value in mark._asdict().items() if name != "thresholds"} for mark in found]
     diverged = int(learner.diverged[0])
     status, reason = ("diverged", f"diverged at row {diverged:,}") if diverged else ("ok", "")
     content = {"measurement": measurement.described, "marks": marks, "status": status, "reason": reason}
-    write_checkpoint(path, content, [("thresholds", np.stack(thresholds))] if thresholds else [])
+    write_checkpoint(path, content, arrays.items())
 
 
 class Solution(NamedTuple):
@@ -541,6 +565,12 @@ REGRET = pa.schema(
         ("regret", pa.float64()),  # learner_loss − optimum
         ("bound", pa.float64()),
         ("bound_name", pa.string()),
+        ("loss_regret", pa.float64()),  # Σ_{t≤T} f_t(w_t) − f_t(x), without penalties, against the x of `optimum`
+        ("loss_bound", pa.float64()),  # bound + ψ_{1:T}(x), on loss_regret; null where ψ_t depends on the learner
+        (
+            "data_bound",
+            pa.float64(),
+        ),  # 4 Σ_i R_iΔ_{T,i} of this run of an epoch method; its mean bounds the mean regret
     ]
 )
 SLOPES = pa.schema(

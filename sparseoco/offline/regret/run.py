@@ -48,11 +48,16 @@ from sparseoco.training.stream import NO_FOLD, class_weighted
 #
 # Evaluating H takes a pass over all examples: it is computed at the iterate x̄_s at the start of epoch s + 1 and
 # interpolated linearly (`bounds.LinearSum`). Mohri and Yang (2015), Corollaries 6 and 7 and Theorem 7, bound the
-# expectation of the sum over the draws, minus T·H(x*).
+# expectation of the sum over the draws, minus T·H(x*), in the worst case. What the data say of it is the run's own
+# 4 Σ_i R_iΔ_{T,i}, one sample: its mean over the draws bounds the mean regret, and is at most the data-dependent bounds
+# of the theorem and the corollaries.
 
 
-def epoch_marks(rounds: int, at_zero: float, objectives: Sequence[float], passes: Sequence[float]) -> Iterator[Row]:
-    """The marks of epochs with `rounds` rounds each, from H(0), and H and the passes read at the end of each epoch.
+def epoch_marks(
+    rounds: int, at_zero: float, objectives: Sequence[float], passes: Sequence[float], data_bounds: Sequence[float]
+) -> Iterator[Row]:
+    """The marks of epochs with `rounds` rounds each, from H(0), and H, the passes read and 4 Σ_i R_iΔ_i at the end of
+    each epoch.
 
     ``penalty_error`` is the difference from the sum over every second epoch; H includes the penalty.
     """
@@ -66,6 +71,7 @@ def epoch_marks(rounds: int, at_zero: float, objectives: Sequence[float], passes
                 second.add(ends[k], values[k])
         loss = float(every.total)
         mark = {"epoch": epoch, "T": ends[epoch], "passes": passes[epoch - 1], "epoch_objective": values[epoch]}
+        mark["data_bound"] = data_bounds[epoch - 1]
         yield mark | {"loss": loss, "penalty_error": abs(loss - float(second.total)), "penalty": 0.0, "exact": False}
 
 
@@ -130,8 +136,9 @@ def measure_epochs(session: Session, block: Block, cells: Location, work: Locati
     pool = TaskPool(client, "The quantities of a bound could not be computed")
     facts = pool.call(_facts, EpochTask(block, store_reference(store)), columns)
     objectives, passes = [end["objective"] for end in fine], [end["rows"] / store.n_rows for end in fine]
+    data_bounds = [end["data_bound"] for end in fine]
     return {
-        "marks": list(epoch_marks(facts["rounds"], facts["at_zero"], objectives, passes)),
+        "marks": list(epoch_marks(facts["rounds"], facts["at_zero"], objectives, passes, data_bounds)),
         "status": ends[-1]["status"],
         "reason": ends[-1]["reason"],
         "quantities": facts["quantities"],
@@ -147,7 +154,7 @@ def _facts(task: EpochTask, columns: StoreReference | None) -> dict[str, Any]:
         sums += Sums.of(rows, problem.loss, problem.positive, parameters["R"])
     quantities = {"n": float(problem.coordinates), "L": sums.L, "L2": sums.L2}
     if columns is None:
-        blocks = Blocks.of(row_sizes(examples, 0, corpus.n_rows), parameters)
+        blocks = Blocks.of(row_sizes(examples, 0, corpus.n_rows), parameters, task.block.setting.seed)
         rounds = sum(share.rounds for share in blocks.shares(parameters))
         quantities["blocks"] = float(np.count_nonzero(blocks.weights))
     else:
@@ -182,16 +189,18 @@ class Target(NamedTuple):
     T: int
     tol: float
     weighting: Weighting
-    thresholds: tuple[Location, int] | None
-    """The file of a curve and the index of T in its thresholds (marks, features, outputs), if they weight the
-    penalty."""
+    curve: tuple[Location, int] | None
+    """The file of a curve and the index of T in its thresholds (marks, features, outputs), if they weight the penalty;
+    or that of a curve with the factors R_i/R."""
 
     def factors(self) -> Floats | None:
-        """See `weight_factors`."""
-        if self.thresholds is None:
+        """(features, outputs): what weights are multiples of; see `weight_factors`. R_i/R, of weights in a box."""
+        if self.curve is None:
             return None
-        path, mark = self.thresholds
+        path, mark = self.curve
         with read_checkpoint(path) as (_, read):
+            if self.comparator.scaled:
+                return np.asarray(read("scale"))
             h = np.asarray(read("thresholds")[mark], np.float64)
         return weight_factors(h, self.T)
 
@@ -218,7 +227,8 @@ def comparator_problem(loss: str, positive: tuple[int, ...], comparator: Compara
 def find_optimum(passes: LocalPasses, problem: OptimumProblem, tol: float, factors: Floats | None = None) -> Solution:
     """The optimum of a comparator, a problem of one α, over the span of `passes`.
 
-    With `factors` (features, outputs) the penalty is weighted by their inverse (see `weight_factors`).
+    With `factors` (features, outputs) the penalty is weighted by their inverse (see `weight_factors`), and the box is
+    that of the weights divided by them.
     """
     parts = []
     alone = [] if factors is None else [((y,), h) for y, h in zip(problem.positive, factors.T, strict=True)]
@@ -266,12 +276,12 @@ def solve_by_cluster(client: Client, stream: Stream, targets: Sequence[Target], 
     span = Span(seed=setting.seed, epoch=measures.FIRST_EPOCH, range_rows=setting.range_rows, stop=T)
     alphas = tuple(target.comparator.alpha(T) for target in targets)
     files, outputs = list[Location](), len(stream.positive)
-    # With weights in its penalty every output has passes of its own.
-    together = [stream.positive] if first.thresholds is None else [(label,) for label in stream.positive]
+    # With factors of its own every output has passes of its own.
+    together = [stream.positive] if first.curve is None else [(label,) for label in stream.positive]
     for i, positive in enumerate(together):
         problem = comparator_problem(setting.loss, positive, first.comparator, T)._replace(alphas=alphas)
         own = [work / f"{i}" / f"{column}.npz" for column in range(len(problem.columns))]
-        factors = None if first.thresholds is None else partial(_output_factors, first, i)
+        factors = None if first.curve is None else partial(_output_factors, first, i)
         cluster_passes.solve_by_passes(client, PassProblem(source, span, problem, first.tol, MAX_PASSES, factors), own)
         files += own
     for i, target in enumerate(targets):
@@ -345,7 +355,7 @@ class _Curve:
     def optimum(self, T: int) -> Location:
         """The file of the optimum after T rounds, which curves with the same comparator share."""
         m, weighting = self.measurement.block.setting, self.measurement.block.weighting
-        comparator: Any = self.measurement.digest if self.comparator.own_history else list(self.comparator)
+        comparator: Any = self.measurement.digest if self.comparator.own else list(self.comparator)
         rows = [m.manifest, weighting.model_dump(mode="json"), m.class_weights]
         stream = [*rows, m.loss, m.seed, m.range_rows, m.sparseoco]
         return self.folder / f"optimum-{digest_value([stream, comparator, T, self.tol])[:32]}.npz"
@@ -359,9 +369,9 @@ class _Curve:
         """Its optima."""
         found = []
         for index, T in enumerate(self.compared_marks()):
-            thresholds = (self.path.resolve(), index) if self.comparator.own_history else None
+            curve = (self.path.resolve(), index) if self.comparator.own else None
             path = self.optimum(T).resolve()
-            found.append(Target(path, self.comparator, T, self.tol, self.measurement.block.weighting, thresholds))
+            found.append(Target(path, self.comparator, T, self.tol, self.measurement.block.weighting, curve))
         return found
 
 
@@ -532,7 +542,7 @@ class Regret:
             if own.T * store.manifest.nonzeros * self.outputs <= limit:
                 calls[own.path.stem] = optimum_task, stream, own
             else:
-                groups.setdefault((own.T, own.weighting, own.comparator[1:], own.thresholds), []).append(own)
+                groups.setdefault((own.T, own.weighting, own.comparator[1:], own.curve), []).append(own)
         found = len(targets) - len(missing)
 
         def report(done: int) -> None:
@@ -572,6 +582,11 @@ class Regret:
                 _, optimum, gap, _ = Solution.read(curve.optimum(T))
             incurred = mark["loss"] + mark["penalty"]
             figures = {"learner_loss": incurred, "optimum": optimum, "gap": gap, "regret": incurred - optimum}
+            if T in bounds and curve.comparator.epochs:
+                figures["data_bound"] = mark["data_bound"]
+            elif T in bounds and not curve.comparator.own_history:
+                penalty = curve.comparator.penalty(T, Solution.read(curve.optimum(T)).weights)
+                figures |= {"loss_regret": mark["loss"] - (optimum - penalty), "loss_bound": bounds[T] + penalty}
             exact = {name: mark[name] for name in ("exact", "penalty_error")}
             bound = {"bound": bounds.get(T), "bound_name": getattr(curve.bound, "name", None) if T in bounds else None}
             rows.append({"T": T} | extra | figures | exact | bound)

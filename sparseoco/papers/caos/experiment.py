@@ -17,8 +17,8 @@ from sparseoco.report import charts
 
 
 CLAIMS: Final = read_claims(__file__)
-TESTED_R: Final = runs.ONLINE_RADII[1]
-"""R at which regret is compared; the others are in the text."""
+TESTED_RADII: Final = runs.ONLINE_RADII[1:]
+"""R at which regret is compared."""
 
 
 class Measures(NamedTuple):
@@ -37,8 +37,9 @@ class Measures(NamedTuple):
     def online(self, methods: Sequence[str], name: str = "regret", repeated: bool | None = None) -> Iterator[Measured]:
         """The regret, or the bound, of two methods after the last document, in pairs of an order."""
         for title, rows in self._orders(repeated):
-            left, right = (_last(rows, name, method) for method in methods)
-            yield Measured(title, _last_means(rows, name, methods), [Pair(left, right)])
+            for R in TESTED_RADII:
+                left, right = (_last(rows, name, method, R) for method in methods)
+                yield Measured(f"{title}, R = {R:g}", _last_means(rows, name, methods, R), [Pair(left, right)])
 
     def within_bound(self) -> Iterator[Measured]:
         """By the largest regret possible: the least loss may be lower than the optimum found by its gap."""
@@ -51,29 +52,28 @@ class Measures(NamedTuple):
         a meaning."""
         ours, *others = (learner.name for learner in (runs.AO_GD, runs.NO_PREDICTION, runs.ADAGRAD))
         for title, rows in self._orders():
-            best = min((_last(rows, "regret", name) for name in others), key=mean)
-            here = _last_means(rows, "regret", [ours, *others]) + ", without a prediction and AdaGrad's"
-            pair = Pair(_last(rows, "regret", ours), [2 * value for value in best]) if mean(best) > 0 else None
-            yield Measured(title, here, [pair])
+            for R in TESTED_RADII:
+                best = min((_last(rows, "regret", name, R) for name in others), key=mean)
+                here = _last_means(rows, "regret", [ours, *others], R) + ", without a prediction and AdaGrad's"
+                pair = Pair(_last(rows, "regret", ours, R), [2 * value for value in best]) if mean(best) > 0 else None
+                yield Measured(f"{title}, R = {R:g}", here, [pair])
 
     def objective(self, ours: str, theirs: str) -> Iterator[Measured]:
         """H/H* − 1 at the last mark, seed by seed, with the R or step chosen there by the mean of the seeds."""
         titles = _titles(self.records)
         for optimum in self.records["optima"]:
-            key = {name: optimum[name] for name in ("set", "lengths", "alpha")}
+            key = {name: optimum[name] for name in ("set", "alpha")}
             pair = [
                 grouped(select(self.records["objectives"], chosen=True, method=method, **key), "passes")
                 for method in (ours, theirs)
             ]
-            if not all(pair):  # one of them did not run on this problem
-                continue
             texts = []
             for mark in (1, -1):
                 left, right = (
                     format_mean(*mean_and_error(column(marks[mark], "excess")), percent=True) for marks in pair
                 )
                 texts.append(f"{_effort(*(marks[mark][0] for marks in pair))}: {left} against {right}")
-            title = f"{titles[key['set']]}{runs.LENGTHS[key['lengths']]}, α = {key['alpha']:g}"
+            title = f"{titles[key['set']]}, α = {key['alpha']:g}"
             left_last, right_last = (column(marks[-1], "excess") for marks in pair)
             yield Measured(title, "above H*, " + "; ".join(texts), [Pair(left_last, right_last, percent=True)])
 
@@ -103,6 +103,17 @@ class Measures(NamedTuple):
                 here = f"{texts[0]} against {texts[1]} per round"
                 yield Measured(f"{title}, α = {alpha:g}", here, [Pair(left, right)])
 
+    def variance(self, batch: int, partition: str, against: str) -> Iterator[Measured]:
+        """Of what the prediction misses, `against` that without one; or, times the size, that of single documents."""
+        titles = _titles(self.records)
+        for row in select(self.records["variances"], batch=batch, partition=partition):
+            alike = {name: row[name] for name in ("set", "alpha", "partition")}
+            (single,) = select(self.records["variances"], batch=1, **alike)
+            factor, right = (batch, single["predicted"]) if against == "single" else (1, row["plain"])
+            left = factor * row["predicted"]
+            here = f"{amount(left)} against {amount(right)}"
+            yield Measured(f"{titles[row['set']]}, α = {row['alpha']:g}", here, [left < right])
+
     def sampling_bounds(self) -> Iterator[Measured]:
         titles = _titles(self.records)
         for row in self.records["chances"]:
@@ -110,19 +121,15 @@ class Measures(NamedTuple):
             yield Measured(titles[row["set"]], here, [row["lipschitz"] < row["uniform"]])
 
 
-def _last(rows: Sequence[Row], name: str, method: str, R: float = TESTED_R) -> list[float]:
+def _last(rows: Sequence[Row], name: str, method: str, R: float) -> list[float]:
     """A column after the last document, a value per order."""
     own = select(rows, method=method, R=R)
     return column(select(own, T=max(row["T"] for row in own)), name)
 
 
-def _last_means(rows: Sequence[Row], name: str, methods: Sequence[str]) -> str:
-    """The means of the orders at every R, as a text."""
-    parts = []
-    for R in runs.ONLINE_RADII:
-        texts = [amount(mean(_last(rows, name, method, R))) for method in methods]
-        parts.append(f"R\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{R:g}: {' against '.join(texts)}")
-    return "; ".join(parts)
+def _last_means(rows: Sequence[Row], name: str, methods: Sequence[str], R: float) -> str:
+    """The means of the orders, as a text."""
+    return " against ".join(amount(mean(_last(rows, name, method, R))) for method in methods)
 
 
 def _shares(title: str, shares: Sequence[float]) -> Measured:
@@ -162,7 +169,7 @@ def caos_page(records: Records, inputs: dict[str, Any]) -> str:
         titles=_titles(records),
         runs=runs,
         listed=_listed,
-        tested_R=TESTED_R,
+        tested_radii=TESTED_RADII,
     )
 
 
@@ -173,7 +180,7 @@ def _listed(values: Sequence[float]) -> str:
 
 def _section(records: Records, data_set: Row) -> dict[str, Any]:
     """A data set: `regret` is a figure of the middle R and rows of every R by arrangement, `objectives` a heading, a
-    figure and rows by lengths, α and family."""
+    figure and rows by α and family."""
     name, title = data_set["set"], data_set["title"]
     of_regret, of_objectives = [], []
     for k, arrangement in enumerate(runs.ARRANGEMENTS):
@@ -183,12 +190,12 @@ def _section(records: Records, data_set: Row) -> dict[str, Any]:
         heading = f"Regret, {title}, documents {arrangement}, R = {middle:g}"
         figure = charts.plot(f"regret-{name}-{k}", heading, mean_regret_figure(select(rows, R=middle)))
         of_regret.append((figure, select(rows, T=max(row["T"] for row in rows))))
-    for of_seeds in grouped(select(records["objectives"], chosen=True, set=name), "lengths", "alpha", "family"):
-        lengths, alpha, family = (of_seeds[0][column] for column in ("lengths", "alpha", "family"))
+    for of_seeds in grouped(select(records["objectives"], chosen=True, set=name), "alpha", "family"):
+        alpha, family = (of_seeds[0][column] for column in ("alpha", "family"))
         rows = mean_rows(of_seeds, ("method", "passes"), ("objective", "excess"), ("excess",))
-        heading = f"{FAMILIES[family]}{runs.LENGTHS[lengths]}, α = {alpha:g}"
+        heading = f"{FAMILIES[family]}, α = {alpha:g}"
         chart = objective_figure(rows, family)
-        figure = charts.plot(f"{family}-{name}-{lengths}-{alpha:g}", f"{heading}, {title}", chart)
+        figure = charts.plot(f"{family}-{name}-{alpha:g}", f"{heading}, {title}", chart)
         # The last mark of every method, with its excess at the second.
         last = [own[-1] | {"early": percent(own[1]["excess"])} for own in grouped(rows, "method")]
         of_objectives.append((heading, figure, last))
@@ -204,7 +211,7 @@ def _section(records: Records, data_set: Row) -> dict[str, Any]:
 
 _EDGES: Final = {
     "steps": ("{algorithm}, {factor:g} times its step", "{title} {arrangement}, R = {R:g}"),
-    "objectives": ("{method}, {tuned} = {value:g}", "{title}{LENGTHS}, α = {alpha:g}"),
+    "objectives": ("{method}, {tuned} = {value:g}", "{title}, α = {alpha:g}"),
     "played": ("{method}, regret of the iterates, R = {R:g}", "{title}, α = {alpha:g}"),
 }
 """Of each table with chosen values, the texts of what was chosen and where."""
@@ -215,8 +222,7 @@ def edges(records: Records) -> list[str]:
     titles, places = _titles(records), dict[str, list[str]]()
     for table, (what, where) in _EDGES.items():
         for row in select(records[table], chosen=True, at_edge=True):
-            named = row | {"title": titles[row["set"]], "LENGTHS": runs.LENGTHS.get(row.get("lengths", ""), "")}
-            named["tuned"] = TUNED.get(row.get("tuned", ""), "")
+            named = row | {"title": titles[row["set"]], "tuned": TUNED.get(row.get("tuned", ""), "")}
             places.setdefault(what.format(**named), []).append(where.format(**named))
     return [f"{method}: {'; '.join(dict.fromkeys(where))}" for method, where in places.items()]
 
@@ -306,8 +312,6 @@ def _data_set(run: Run, source: DocumentSource, documents: Documents, repetition
         "chances": [runs.sampling_row(name, documents)],
     }
     extend(records, runs.run_regret(run, name, documents, repetitions))
-    for lengths in runs.LENGTHS:
-        extend(records, runs.run_objectives(run, name, documents, lengths, repetitions))
-    optima = select(records["optima"], lengths="own")
-    extend(records, runs.run_played(run, documents, optima, repetitions))
+    extend(records, runs.run_objectives(run, name, documents, repetitions))
+    extend(records, runs.run_played(run, documents, records["optima"], repetitions))
     return records

@@ -1,7 +1,6 @@
 """Runs of what Mohri and Yang (2015) propose: objectives against passes, and regret, of the iterates and in a box."""
 
 import time
-import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import product
@@ -11,17 +10,16 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression, SGDClassifier
-from sklearn.preprocessing import normalize
+from sklearn.linear_model import SGDClassifier
 
 from sparseoco import __version__
 from sparseoco.kernels.epoch import EpochColumns, draw
 from sparseoco.offline.bounds import Bound, regret_bound, state_quantities
-from sparseoco.offline.epochs import Blocks, Coordinates, EpochProblem, fit_epochs, row_sizes
+from sparseoco.offline.epochs import Blocks, Coordinates, EpochProblem, SampledEpochs, fit_epochs, row_sizes
 from sparseoco.offline.optimum import offline_optimum
 from sparseoco.offline.passes import Floats, LocalPasses, PassRequest, SpanRows, column_major
 from sparseoco.offline.regret.run import Sums, block_quantities
+from sparseoco.papers.caos.saga import saga
 from sparseoco.papers.experiment import Cell, Run
 from sparseoco.papers.rows import Records, Row, as_rows, column, extend, grouped, mark_chosen, mean, select
 from sparseoco.papers.sources import Documents
@@ -46,7 +44,7 @@ def _numbered_rows(number: str, key: Row, parts: Sequence[Any]) -> list[Row]:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Objectives against passes: CAOS-ERM and scikit-learn's SGD and SAGA; CAO-RCD with equal and other probabilities.
+# Objectives against passes: CAOS-ERM, SAGA and scikit-learn's SGD; CAO-RCD with equal and other probabilities.
 #
 # All minimise H(x) = Σ_j f_j(x) + α‖x‖₁, logistic loss, without an intercept. A pass reads every nonzero once: an
 # epoch of caos-erm is two, the full one and its rounds; one of cao-rcd is one for its margins, plus its rounds, as many
@@ -61,16 +59,14 @@ VALUES: Final[dict[str, tuple[float | None, ...]]] = {"R": RADII, "eta0": ETA0, 
 """By the tuned parameter: R, the first step, or none."""
 EPOCHS: Final = (1, 2, 5, 10, 20)
 """Epochs, of two passes each, after which objectives are recorded."""
-PEER_EPOCHS: Final = (1, 2, 20)
-"""The same of scikit-learn's methods, of which every mark is a run of its own, from 0."""
+SGD_EPOCHS: Final = (1, 2, 20)
+"""The same of SGD, of which every mark is a run of its own, from 0."""
 BOUND_R: Final = 0.1
 """R of the bounds of Theorem 7, whose ratio does not depend on it."""
-LENGTHS: Final = {"own": "", "equal": ", documents of equal length"}
-"""Lengths ‖a_j‖₂ of the documents, and their label."""
 
 
 class Method(NamedTuple):
-    """A learner of this package with its parameters, or a class of scikit-learn."""
+    """A learner of this package with its parameters, or a peer."""
 
     name: str
     family: str = ""
@@ -83,9 +79,7 @@ class Method(NamedTuple):
 
 _FILE: Final = read_toml(Path(__file__).with_name("methods.toml"))
 METHODS: Final = tuple(Method(**row) for row in _FILE["methods"])
-SAMPLED, CORRECTED, PRINTED, EQUAL, SGD, SAGA, *COORDINATES = METHODS
-RESCALED: Final = (SAMPLED, CORRECTED, SAGA)
-"""Methods that are also run on documents of equal length."""
+SAMPLED, CORRECTED, PRINTED, EQUAL, LAST, TABLE, BATCHES, SGD, SAGA, *COORDINATES = METHODS
 
 
 def optimum_cell(documents: Documents) -> Cell:
@@ -102,9 +96,11 @@ def optimum_cell(documents: Documents) -> Cell:
 
 
 def objective_cell(documents: Documents, method: Method, seed: int) -> Cell:
-    """Rows of every α, value and mark, and `seconds` of all `columns` together, or of scikit-learn's last run; `spent`
-    are those of the whole cell."""
-    run, marks = (_run_epochs, EPOCHS) if method.algorithm else (_run_peer, PEER_EPOCHS)
+    """Rows of every α, value and mark, and `seconds` of all `columns` together, or of a peer's last run; `spent` are
+    those of the whole cell."""
+    run, marks = {SGD.name: (_run_sgd, SGD_EPOCHS), SAGA.name: (_run_saga, EPOCHS)}.get(
+        method.name, (_run_epochs, EPOCHS)
+    )
     key = {"method": method.name, "alpha": ALPHAS, "marks": marks, "values": VALUES[method.tuned], "seed": seed}
     return _cell("objectives", partial(run, documents, method, seed), documents, **key)
 
@@ -137,30 +133,36 @@ def _coordinates(documents: Documents, grid: list[dict[str, Any]]) -> Coordinate
     return Coordinates(problem, column_major(documents.rows, documents.labels), seed=0)
 
 
-def _run_peer(documents: Documents, method: Method, seed: int) -> Any:
-    """A method of scikit-learn, SGD with a first step and SAGA without; SAGA warns that it has not converged."""
-    data, marks, spent = LocalPasses.of(documents.rows, documents.labels), [], 0.0
-    for alpha, value, epochs in product(ALPHAS, VALUES[method.tuned], PEER_EPOCHS):
-        common = {"fit_intercept": False, "max_iter": 2 * epochs, "random_state": seed}
-        if value is None:
-            peer = LogisticRegression(solver="saga", C=1.0 / alpha, tol=0.0, **_L1, **common)
-        else:
-            step = {"learning_rate": "invscaling", "eta0": value, "power_t": 0.5}
-            mean_alpha = alpha / documents.rows.shape[0]
-            peer = SGDClassifier(loss="log_loss", penalty="l1", alpha=mean_alpha, tol=None, **step, **common)
+def _run_sgd(documents: Documents, method: Method, seed: int) -> Any:
+    marks, spent = [], 0.0
+    for alpha, value, epochs in product(ALPHAS, VALUES[method.tuned], SGD_EPOCHS):
+        step = {"learning_rate": "invscaling", "eta0": value, "power_t": 0.5, "alpha": alpha / documents.rows.shape[0]}
+        peer = SGDClassifier(loss="log_loss", penalty="l1", tol=None, fit_intercept=False, **step)
+        peer.set_params(max_iter=2 * epochs, random_state=seed)
         before = time.thread_time()
         x = peer.fit(documents.rows, documents.labels).coef_[0]
         seconds = time.thread_time() - before
         spent += seconds
-        loss = data.totals(x[:, None], PassRequest("logistic", (1,))).loss_sum[0]
-        key = {"alpha": alpha, "value": value, "passes": 2 * epochs, "rounds": None}
-        marks.append(key | {"objective": float(loss + alpha * np.abs(x).sum())})
+        marks.append(_peer_row(documents, alpha, value, 2 * epochs, x))
     return {"rows": marks, "columns": 1, "seconds": seconds, "spent": spent}
 
 
-_L1: Final = {"l1_ratio": 1.0} | (
-    {"penalty": "elasticnet"} if LogisticRegression().get_params()["penalty"] == "l2" else {}  # before 1.8
-)
+def _run_saga(documents: Documents, method: Method, seed: int) -> Any:
+    rows, labels, passes, marks = documents.rows, documents.labels, [2 * epochs for epochs in EPOCHS], []
+    saga(rows[:2], labels[:2], ALPHAS[0], (2,), seed)  # compiles
+    before = time.thread_time()
+    for alpha in ALPHAS:
+        weights = zip(passes, saga(rows, labels, alpha, passes, seed), strict=True)
+        marks += [_peer_row(documents, alpha, None, mark, x) for mark, x in weights]
+    spent = time.thread_time() - before
+    return {"rows": marks, "columns": 1, "seconds": spent / len(ALPHAS), "spent": spent}
+
+
+def _peer_row(documents: Documents, alpha: float, value: float | None, passes: int, x: Floats) -> Row:
+    data = LocalPasses.of(documents.rows, documents.labels)
+    loss = data.totals(x[:, None], PassRequest("logistic", (1,))).loss_sum[0]
+    key = {"alpha": alpha, "value": value, "passes": passes, "rounds": None}
+    return key | {"objective": float(loss + alpha * np.abs(x).sum())}
 
 
 def sampling_row(name: str, documents: Documents) -> Row:
@@ -172,34 +174,72 @@ def sampling_row(name: str, documents: Documents) -> Row:
     return {"set": name, "R": BOUND_R, "lipschitz": lipschitz, "uniform": uniform}
 
 
-def run_objectives(run: Run, name: str, documents: Documents, lengths: str, repetitions: int) -> Records:
-    """The optima and the rows of all methods on documents of these lengths; `chosen` is the value of the least H at the
-    last mark, in the mean of the seeds."""
-    if lengths != "own":  # all the mean of their lengths, as SAGA's step is that of the longest
-        average = float(np.sqrt(documents.rows.multiply(documents.rows).sum(axis=1)).mean())
-        digest = f"{documents.digest}, {lengths} lengths"
-        documents = documents._replace(rows=normalize(documents.rows) * average, digest=digest)
-    methods = METHODS if lengths == "own" else RESCALED
+def run_objectives(run: Run, name: str, documents: Documents, repetitions: int) -> Records:
+    """The optima and the rows of all methods; `chosen` is the value of the least H at the last mark, in the mean of the
+    seeds. `variances` are those of `variance_cell`."""
     cells = {
-        method.name: [objective_cell(documents, method, seed) for seed in range(repetitions)] for method in methods
+        method.name: [objective_cell(documents, method, seed) for seed in range(repetitions)] for method in METHODS
     }
-    with warnings.catch_warnings():  # here, because filters are shared by all threads
-        warnings.simplefilter("ignore", ConvergenceWarning)  # the number of passes is deliberate
-        results = run.cells_by(f"objectives{LENGTHS[lengths]}", {"optima": [optimum_cell(documents)], **cells})
-    (optima,) = results["optima"]
-    key = {"set": name, "lengths": lengths}
-    records: Records = {"optima": [key | row for row in optima]}
-    least = {row["alpha"]: row["objective"] for row in optima}
-    for method in methods:
+    alone = {"optima": [optimum_cell(documents)], "variances": [variance_cell(documents)]}
+    results = run.cells_by("objectives", {**alone, **cells})
+    records: Records = {own: [{"set": name} | row for row in results[own][0]] for own in alone}
+    least = {row["alpha"]: row["objective"] for row in records["optima"]}
+    for method in METHODS:
         parts = results[method.name]
-        named = key | {"family": method.family, "method": method.name, "tuned": method.tuned}
+        named = {"set": name, "family": method.family, "method": method.name, "tuned": method.tuned}
         rows = _numbered_rows("seed", named, parts)
         for row in rows:
             row["excess"] = row["objective"] / least[row["alpha"]] - 1.0
         mark_chosen(rows, "value", "objective", "passes", "alpha")
-        timing = _timing(name, method.name + LENGTHS[lengths], parts, parts[0]["columns"], rows[-1]["passes"])
+        timing = _timing(name, method.name, parts, parts[0]["columns"], rows[-1]["passes"])
         extend(records, {"objectives": rows, "timings": [timing]})
     return records
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The variance of a round's estimate, exactly, by all mini-batches that it can draw: at the point x after an epoch, of
+# Σ_{j∈Π} ∇f_j(x)/p_Π, and of the same less its prediction by the pass at the point x̄ before that epoch.
+
+
+VARIANCE_EPOCHS: Final = 5
+BATCH_SIZES: Final = (1, 10)
+PARTITIONS: Final = ("consecutive", "random")
+
+
+def variance_cell(documents: Documents) -> Cell:
+    """A row per α, size and partition of the mini-batches: E‖ĝ − ∇F‖², without a prediction and with."""
+    key = {"alpha": ALPHAS, "R": 1.0, "epochs": VARIANCE_EPOCHS, "sizes": BATCH_SIZES, "partitions": PARTITIONS}
+    return _cell("variances", partial(_variances, documents), documents, **key)
+
+
+def _variances(documents: Documents) -> Any:
+    rows, labels, n = documents.rows, documents.labels, documents.rows.shape[0]
+    passes = LocalPasses.of(rows, labels)
+    grid = [{"alpha": alpha, "R": 1.0} for alpha in ALPHAS]
+    problem = EpochProblem.of("caos-erm", "logistic", "l1", grid, 2, rows.shape[1])
+    method = SampledEpochs(problem, passes, seed=0)
+    for _ in range(VARIANCE_EPOCHS - 1):
+        method.play()
+    before = method.weights()
+    method.play()
+    s_bar, s = (passes.slopes(passes.totals(x, problem.pass_request)) for x in (before, method.weights()))
+    found = []
+    for batch, partition in product(BATCH_SIZES, PARTITIONS):
+        own = {"batch": batch, "partition": partition, "sample": "lipschitz"}
+        blocks = Blocks.of(row_sizes(SpanRows(passes.source), 0, n), own, seed=0)
+        importance = blocks.weights.sum() / np.where(blocks.weights > 0.0, blocks.weights, np.inf)
+        drawn, edges = blocks.positions(np.arange(blocks.weights.size))
+        members = csr_matrix((np.ones(n), drawn, edges), shape=(blocks.weights.size, n))
+        for k, alpha in enumerate(ALPHAS):
+            estimates = []
+            for slopes in (s[:, k], s[:, k] - s_bar[:, k]):
+                gradients = members @ rows.multiply(slopes[:, None]).tocsr()
+                squares = np.asarray(gradients.multiply(gradients).sum(axis=1)).ravel()
+                whole = np.asarray(gradients.sum(axis=0)).ravel()
+                estimates.append(float(importance @ squares - whole @ whole))
+            row = {"alpha": alpha, "batch": batch, "partition": partition}
+            found.append(row | {"plain": estimates[0], "predicted": estimates[1]})
+    return found
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -245,7 +285,7 @@ def _play(documents: Documents, method: Method, seed: int, runs: int) -> Any:
     problem = EpochProblem.of(method.algorithm, "logistic", "l1", grid, 2, documents.rows.shape[1])
     passes = LocalPasses.of(documents.rows, documents.labels)
     size = documents.rows.shape[0]
-    blocks = Blocks.of(row_sizes(SpanRows(passes.source), 0, size), problem.configurations[0])
+    blocks = Blocks.of(row_sizes(SpanRows(passes.source), 0, size), problem.configurations[0], seed)
     play = _Play(problem, problem.sampled(), passes, blocks)
     cuts = np.arange(runs + 1) * size // runs
     choose = np.random.Generator(np.random.PCG64([seed, size]))
