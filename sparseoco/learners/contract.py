@@ -333,7 +333,7 @@ class Algorithm:
             if name not in known:
                 question = did_you_mean(name, known)
                 has = f"{question} It has" if question else "it has"
-                message = f"{self.name} has no parameter {name!r}; {has} {', '.join(known)}."
+                message = f"{self.name} has no parameter {name!r}; {has} {', '.join(known) or 'none'}."
                 raise InputError(message, code="unknown-parameter")
         checked = {}
         for name, parameter in known.items():
