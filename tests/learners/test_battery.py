@@ -242,24 +242,16 @@ def test_a_truncated_step_minimises_its_model(loss: float, square: float, eta: f
     assert all(model(step) <= model(s) * (1 + 1e-12) for s in (other, 0.999 * step, 1.001 * step, eta))
 
 
-@pytest.mark.parametrize(
-    ("name", "penalty", "more", "word"),
-    [
-        ("fobos", "group", {}, "group"),
-        ("adagrad", "l2", {}, "l2"),
-        ("adagrad", "l1", {"predict_gradient": "last"}, "predict_gradient"),
-        ("adagrad", "l1", {"schedule": "sqrt"}, "schedule"),
-    ],
-)
-def test_a_truncated_model_is_refused_where_it_is_not_offered(
-    name: str, penalty: str, more: dict[str, str], word: str
-) -> None:
-    grid, classes = {"model": "truncated", **more}, 3 if penalty == "group" else 2
-    with raises_code("unsupported-combination", word):
-        Learner(name, penalty=penalty, grid=grid, n_features=2, n_classes=classes)
-    own = find_algorithm(name).configuration({"model": "truncated"})
-    with raises_code("unsupported-combination", "'return'", "below 0"):
-        find_algorithm(name).rule(PORTFOLIO_LOSSES["return"], PENALTIES["l1"], own)
+def test_a_truncated_model_is_refused_where_it_is_not_offered() -> None:
+    own: dict[str, Any] = {"model": "truncated"}
+    with raises_code("unsupported-combination", "group"):
+        Learner("fobos", penalty="group", grid=own, n_features=2, n_classes=3)
+    for penalty, more in (("l2", {}), ("l1", {"predict_gradient": "last"}), ("l1", {"schedule": "sqrt"})):
+        with raises_code("unsupported-combination", *more or [penalty]):
+            Learner("adagrad", penalty=penalty, grid=own | more, n_features=2)
+    for algorithm in map(find_algorithm, ("adagrad", "fobos")):
+        with raises_code("unsupported-combination", "'return'", "below 0"):
+            algorithm.rule(PORTFOLIO_LOSSES["return"], PENALTIES["l1"], algorithm.configuration(own))
 
 
 @given(x=st.floats(-700, 0))
