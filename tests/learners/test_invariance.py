@@ -41,8 +41,8 @@ def data() -> tuple[sp.csr_matrix, np.ndarray]:
     return sp.csr_matrix(X), (X @ rng.normal(size=FEATURES) + 0.3 * rng.normal(size=ROWS) > 0).astype(int)
 
 
-def weights(name: str, penalty: str = "l1", **grid: Any) -> np.ndarray:
-    return Learner(name, loss="hinge", penalty=penalty, grid=grid, n_features=FEATURES).partial_fit(*data()).weights()
+def weights(name: str, **grid: Any) -> np.ndarray:
+    return Learner(name, loss="hinge", grid=grid, n_features=FEATURES).partial_fit(*data()).weights()
 
 
 @pytest.mark.parametrize(
