@@ -364,12 +364,20 @@ def row_norms(values, start, stop):
 @register_jitable(forceinline=True)
 def sq_slopes(u, size, out):
     """Σ_k (dℓ/dz_k)² of each column's problem, which `size` columns share."""
-    for first in range(0, u.shape[0] - size + 1, size):
-        total = u[first] * u[first]
+    for c in range(u.shape[0]):
+        out[c] = u[c] * u[c]
+    sum_problems(out, size)
+
+
+@register_jitable(forceinline=True)
+def sum_problems(values, size):
+    """Replace each column's value by the sum over its problem, which `size` columns share."""
+    for first in range(0, values.shape[0] - size + 1 if size > 1 else 0, size):
+        total = values[first]
         for c in range(first + 1, first + size):
-            total += u[c] * u[c]
+            total += values[c]
         for c in range(first, first + size):
-            out[c] = total
+            values[c] = total
 
 
 @register_jitable(forceinline=True)
@@ -384,14 +392,18 @@ def weigh(weight, scale_slopes, row_losses, u, loss_sum, surplus):
 
 
 @register_jitable(forceinline=True)
-def sum_row_terms(f, rows, start, stop, state, out):
-    """Σ_j row_term(state_j, x_j) per column over one row, in the order of its nonzeros."""
+def sum_row_terms(f, rows, start, stop, state, scalars, u, size, out):
+    """Σ_j row_term(state_j, x_j, g_j, scalars) over one row, in the order of its nonzeros, and over `size` columns."""
     for c in range(out.shape[0]):
         out[c] = 0
-    for k in range(start, stop):
-        slots = state.slots[rows.indices[k]]
-        for c in range(out.shape[0]):
-            out[c] += f.row_term(f.read_state(slots, c), rows.values[k])
+    for part in range(scalars.shape[0]):
+        first, last = range_of_part(start, stop, part, scalars.shape[0])
+        for k in range(first, last):
+            slots, x = state.slots[rows.indices[k]], rows.values[k]
+            for c in range(out.shape[0]):
+                own = f.read_scalars(scalars[part], c)
+                out[c] += f.row_term(f.read_state(slots, c), x, u[c] * x, own)
+    sum_problems(out, size)
 
 
 @register_jitable(forceinline=True)
@@ -454,7 +466,7 @@ def build_learn(rule, *, tracked, grouped, fixed):
             if needs_loss:
                 sq_slopes(u, loss.columns, scratch.sq_slopes)
             if summed:
-                sum_row_terms(f, rows, start, stop, state, scratch.state_sums)
+                sum_row_terms(f, rows, start, stop, state, scalars, u, loss.columns, scratch.state_sums)
             if tracked:
                 for c in range(width):
                     progress.l1_norm_sum[c] += progress.l1_norm[c]

@@ -45,7 +45,7 @@ def round_scalars(clock, params, maps):
 
 
 @register_jitable
-def variance(state, x):
+def variance(state, x, gradient, scalars):
     """The coordinate's term of xᵀΣx."""
     return state.Sigma * x * x
 

@@ -126,7 +126,7 @@ class RowInfo(NamedTuple):
     """‖∇ℓ‖² with respect to all weights that ℓ depends on: Σ_k (dℓ/dz_k)²·‖x‖². With a group penalty, of the losses of
     all classes."""
     state_sum: Any = 0.0
-    """Σ_j `Rule.row_term`(state_j, x_j) over the row before the update."""
+    """Σ_j `Rule.row_term` over the row before the update, and over the classes of a joint loss."""
     weight: Any = 1.0
     """The sample weight of the row, > 0; the gradient already has it as a factor unless `Rule.weighs_rows`."""
 
@@ -199,7 +199,7 @@ class Rule:
     weight_is_float64: bool = False
     """Whether the weight that is read is float64 for columns of any dtype: margins are of its value before rounding."""
     row_term: Callable[..., Any] | None = None
-    """``row_term(state, x)``: its sum over the row is `RowInfo.state_sum`."""
+    """``row_term(state, x, gradient, scalars)``: its sum over the row is `RowInfo.state_sum`."""
     initial_state: tuple[float, ...] = ()
     """The state of a coordinate before its first update; empty for zeros."""
     start: Clock = CLOCK_START
@@ -333,7 +333,7 @@ class Algorithm:
             if name not in known:
                 question = did_you_mean(name, known)
                 has = f"{question} It has" if question else "it has"
-                message = f"{self.name} has no parameter {name!r}; {has} {', '.join(known)}."
+                message = f"{self.name} has no parameter {name!r}; {has} {', '.join(known) or 'none'}."
                 raise InputError(message, code="unknown-parameter")
         checked = {}
         for name, parameter in known.items():
@@ -502,6 +502,54 @@ def with_predictions(none: Rule, played: Callable[..., Any], unseen: Callable[..
         state_from_weight=with_zeros(none.state_from_weight, 2),
     )
     return {"none": none, "last": last, "mean": mean}
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Models of the loss: what a gradient step minimises, together with the distance from w_t in the learner's metric H.
+#
+#     w_{t+½} = argmin_w m_t(w) + ‖w − w_t‖²_H/(2η),    m_t(w) = ℓ_t + ⟨g_t, w − w_t⟩              (linear)
+#                                                       m_t(w) = max(ℓ_t + ⟨g_t, w − w_t⟩, 0)      (truncated)
+#             = w_t − min(η, ℓ_t/‖g_t‖²_{H⁻¹})·H⁻¹g_t for the truncated model
+#
+# Source: Asi and Duchi (2019), Stochastic (approximate) proximal point methods, SIAM J. Optim. 29, the truncated model;
+# with the metric of AdaGrad: The importance of better models in stochastic optimization, PNAS 116, and the code that
+# the authors published with it, which has g_t in H. No step goes beyond the point where the linear model is 0, the
+# least value that a loss has, so that a step size far too long does little harm.
+#
+# A penalty is applied after it: w_{t+1} = prox_{ηψ}(w_{t+½}) in the same metric. That is what the papers have for ψ = 0
+# only. The minimiser of m_t + ψ together is prox_{ηψ}(w_t − s·ηH⁻¹g_t) with an s in [0, 1] that depends on the prox;
+# for l1 it is the root of a piecewise linear function of s, which no sum over the row gives (Schaipp, Gower and Ulbrich
+# 2023 have a closed form for ½‖w‖²). Where the joint problem has s = 1, both are the same. As m_t ≤ ℓ_t, m_t(w_t) = ℓ_t
+# and m_t is at least the linear model, a step has the inequality of which the bounds of linear models are a sum; they
+# hold without a change.
+
+
+MODEL = categorical(
+    "model",
+    ("linear", "truncated"),
+    "model of a row's loss that a step minimises: its tangent, or the tangent where it is above 0, else 0, with which "
+    "no step is too long",
+)
+
+
+@register_jitable
+def truncated_step(step, loss, square):
+    """min(η, ℓ/‖g‖²)."""
+    return loss / square if loss < step * square else step
+
+
+def is_truncated(name: str, loss: Loss, configuration: Mapping[str, Any], obstacle: str = "") -> bool:
+    """Whether the model is the truncated one.
+
+    Raises `InputError` if the loss has values below 0, or for an `obstacle`, a reason why it is not offered.
+    """
+    if configuration.get("model", "linear") == "linear":
+        return False
+    if not loss.nonnegative:
+        obstacle = f"loss={loss.name!r} has values below 0, where the model is truncated"
+    if obstacle:
+        raise InputError(f"{name} has no model='truncated' here: {obstacle}.", code="unsupported-combination")
+    return True
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -17,6 +17,9 @@ and κ = ρ/(1 − ρ) a round is |w| + κ ← (|w| + κ)/(1 + b_τ), down to w 
 stored per column as `charge`, and D its growth over the pending rounds; then w ← soft(w·e^−D, κ(1 − e^−D)), which
 cannot underflow. Here `rate` is κ, and D replaces `elapsed`.
 
+With model = truncated the gradient step is min(η_t, ℓ_t/‖g_t‖²), see `contract.MODEL`; the prox keeps η_t, so that
+pending rounds do not depend on it.
+
 One number per coordinate, one time stamp per feature; with ½w² two numbers (w, P at the last update), no time stamp.
 """
 
@@ -28,7 +31,17 @@ from typing import Any, NamedTuple
 
 from sparseoco.core.compile_cache import register_jitable
 from sparseoco.core.errors import InputError
-from sparseoco.learners.contract import Algorithm, Rule, derived, extended, weight_as_state, with_zeros
+from sparseoco.learners.contract import (
+    MODEL,
+    Algorithm,
+    Rule,
+    derived,
+    extended,
+    is_truncated,
+    truncated_step,
+    weight_as_state,
+    with_zeros,
+)
 from sparseoco.learners.losses import Loss
 from sparseoco.learners.parameters import ETA0, LAM, SECOND, STEP, Parameter, categorical, positive_int
 from sparseoco.learners.penalties import Penalty
@@ -125,7 +138,22 @@ CHARGED = Rule(
 )
 
 
+@cache
+def with_truncated_model(own: Rule) -> Rule:
+    """The rule with min(η_t, ℓ_t/‖g_t‖²) for the step of the gradient."""
+    Scalars, own_update = own.scalars, own.update
+
+    def update(state, elapsed, scalars, gradient, row, maps):
+        step = truncated_step(scalars.step, row.weight * row.loss, row.gradient_sq_norm)
+        return own_update(state, elapsed, Scalars(step, *scalars[1:]), gradient, row, maps)
+
+    return replace(own, update=derived(update, own_update, "truncated"), needs_row_norm=True, needs_loss=True)
+
+
 def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
+    groups = "penalty='group' joins the gradients of all classes, and a step is cut by the loss of one"
+    if is_truncated("fobos", loss, parameters, groups if penalty.grouped else ""):
+        return with_truncated_model(CHARGED if penalty.decaying else PLAIN)
     if penalty.decaying:
         return CHARGED
     K = parameters.get("K", 1)
@@ -134,9 +162,9 @@ def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
 
 FOBOS = Algorithm(
     name="fobos",
-    formula="w_{t+1} = prox_{η_t ψ}(w_t − η_t g_t), η_t = eta0/√t",
-    source="Togari and Yamashita 2016, Algorithm 2; Duchi and Singer 2009",
-    parameters=(ETA0, LAM, STEP),
+    formula="w_{t+1} = prox_{η_t ψ}(w_t − η_t g_t), η_t = eta0/√t; truncated: a step of min(η_t, ℓ_t/‖g_t‖²)",
+    source="Togari and Yamashita 2016, Algorithm 2; Duchi and Singer 2009; truncated: Asi and Duchi 2019",
+    parameters=(ETA0, LAM, STEP, MODEL),
     penalties=("l1", "l2", "elastic_net", "group", "box"),
     rules=rule,
 )

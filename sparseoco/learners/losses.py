@@ -226,6 +226,8 @@ class Loss:
     _: KW_ONLY
     slope_vanishes: bool = True
     """Whether dℓ/dz is 0 for some (z, y) in exact arithmetic. The logistic slope never is, even if it underflows."""
+    nonnegative: bool = True
+    """Whether its least value is 0, for every label."""
     regression: bool = False
     joint: str = ""
     """For a joint loss: the loss of one margin to use with two classes."""
@@ -270,8 +272,16 @@ _LOSSES = (
     Loss("multiclass_hinge", "max(0, 1 − z_y + max_{k≠y} z_k)", multiclass_hinge, joint="hinge"),
 )
 _PORTFOLIO_LOSSES = (
-    Loss("return", "−z", return_value, return_slope, slope_vanishes=False, regression=True),
-    Loss("log_return", "−log z", log_return_value, log_return_slope, slope_vanishes=False, regression=True),
+    Loss("return", "−z", return_value, return_slope, slope_vanishes=False, nonnegative=False, regression=True),
+    Loss(
+        "log_return",
+        "−log z",
+        log_return_value,
+        log_return_slope,
+        slope_vanishes=False,
+        nonnegative=False,
+        regression=True,
+    ),
 )
 LOSSES = {loss.name: loss for loss in _LOSSES}
 PORTFOLIO_LOSSES = {loss.name: loss for loss in _PORTFOLIO_LOSSES}

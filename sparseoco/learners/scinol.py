@@ -14,6 +14,10 @@ values are not larger than any before. A sample weight multiplies the row's valu
 The regret against u is at most Σ_i (1 − η_{T,i} + u_i·G_{T,i}), with equality for linear losses: η is the wealth of a
 gambler who starts with 1, and stays above 0.
 
+L1 is refused. Its λ·sign(w_t) would be a gradient in every round, also of features outside the row: η would then be a
+product over these rounds without a closed form, so that a lazy update could not be exact. A soft threshold of G, as in
+`rda`, is lazy, but η would not pay for the penalty, and no bound on regret with it would follow.
+
 Symbols: `G`; `squares` = S²; `largest` = M; `wealth` = η.
 
 Why lazy is exact: only the features of the row change, and the weight is a function of their state.
@@ -103,5 +107,5 @@ SCINOL = Algorithm(
     penalties=("l1",),
     losses=("logistic", "hinge", "huber", "softmax", "multiclass_hinge"),
     rules=RULE,
-    why="it has no penalty; penalty='l1' means no penalty",
+    why="a penalty in every round would change its wealth without a closed form; it has none, which is penalty='l1'",
 )

@@ -308,8 +308,21 @@ def _strongly_convex(configuration: Mapping[str, Any], strength: float) -> Bound
 
 
 def adagrad(configuration: Mapping[str, Any], penalty: str) -> Bound:
-    """r_{0:T}(x) + Σ_t ‖g_t − g̃_t‖²_{(t−1),*} with r_{0:t}(x) = Σ_i (δ + ‖(g − g̃)_{1:t,i}‖₂)x_i²/(2·eta)."""
+    """r_{0:T}(x) + Σ_t ‖g_t − g̃_t‖²_{(t−1),*} with r_{0:t}(x) = Σ_i (δ + ‖(g − g̃)_{1:t,i}‖₂)x_i²/(2·eta).
+
+    Truncated: Σ_t (‖w_t − x‖²_{H_t} − ‖w_{t+1} − x‖²_{H_t})/(2η) + η‖g_t‖²_{H_t⁻¹}/2, where D is at least every
+    |w_{t,i} − x_i| and the sum of g²/‖g_{1:t}‖₂ at most 2‖g_{1:T}‖₂.
+    """
     eta, delta, missed = configuration["eta"], configuration["delta"], _missed(configuration)
+    if configuration.get("model") == "truncated":
+        return Bound(
+            "Duchi, Hazan and Singer 2011, Theorem 5 (composite mirror descent)",
+            "D²·(nδ + Σ_i ‖g_{1:T,i}‖₂)/(2η) + η·Σ_i ‖g_{1:T,i}‖₂, η = eta",
+            ("D", "n", "root"),
+            lambda T, q: q["D"] ** 2 * (q["n"] * delta + q["root"]) / (2 * eta) + eta * q["root"] + 0 * T,
+            radius=box_radius(configuration, penalty),
+            note="The paper has the largest |w_{t,i} − x_i| for D. Truncated steps have the inequality of full ones.",
+        )
     norm, most = ("g_{1:T,i}", "G∞") if missed == 1.0 else ("(g − g̃)_{1:T,i}", "2G∞")
     return Bound(
         "Mohri and Yang 2015, Corollary 1.2 by Theorem 4",

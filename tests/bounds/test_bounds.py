@@ -28,7 +28,11 @@ pytestmark = pytest.mark.formulas
 # Two configurations a learner or three: without a penalty (or with little), and with one that bites. sg-l1, and l-fobos
 # with K = 1, are fobos bit for bit.
 GRIDS: dict[str, list[dict[str, Any]]] = {
-    **{name: [{"eta0": 0.7, "lam": 0.0}, {"eta0": 0.2, "lam": 0.05}] for name in ("subgradient", "fobos", "cl-fobos")},
+    **{name: [{"eta0": 0.7, "lam": 0.0}, {"eta0": 0.2, "lam": 0.05}] for name in ("subgradient", "cl-fobos")},
+    "fobos": [
+        *({"eta0": 0.7, "lam": 0.0, "model": model} for model in ("linear", "truncated")),
+        *({"eta0": eta0, "lam": 0.05, "model": model} for eta0, model in ((0.2, "linear"), (2.0, "truncated"))),
+    ],
     "sgft": [
         {"eta0": 0.7, "lam": 0.2, "p": 2},
         *({"eta0": 0.2, "lam": 0.05, "p": p, "V": 0.5} for p in (2, 1, 3, "inf")),  # p > 2 is Lemma 1's other case
@@ -44,6 +48,8 @@ GRIDS: dict[str, list[dict[str, Any]]] = {
         {"eta": 0.2, "delta": 1.1, "lam": 0.05, "predict_gradient": "last"},
         {"eta": 0.7, "delta": 1.1, "lam": 0.01, "predict_gradient": "mean"},
         {"eta": 0.7, "delta": 1.1, "lam": 0.05, "predict_gradient": "last", "schedule": "sqrt"},
+        {"eta": 0.7, "delta": 1e-6, "lam": 0.0, "model": "truncated"},
+        {"eta": 2.0, "delta": 0.1, "lam": 0.05, "model": "truncated"},
     ],
     "ftrl-proximal": [{"R": 0.5, "lam": 0.0}, {"R": 2.0, "lam": 0.05}],
     "ao-gd": [{"R": 0.5}, {"R": 2.0}],
@@ -98,7 +104,7 @@ LOGARITHMIC = {
 GAMES = (
     {name: Game(name, grid) for name, grid in GRIDS.items()}
     | {
-        f"{name} l2": Game(name, grid, "l2")
+        f"{name} l2": Game(name, [entry for entry in grid if name != "adagrad" or "model" not in entry], "l2")
         for name, grid in GRIDS.items()
         if "l2" in ALGORITHMS[name].penalties and isinstance(regret_bound(name, grid[0], "l2"), Bound)
     }
@@ -453,10 +459,17 @@ def adaptive(play: Play, c: int, x: np.ndarray) -> np.ndarray:
 
 
 def own_steps(play: Play, c: int, x: np.ndarray) -> np.ndarray:
-    """Theorem 4: r_{0:T}(x) + Σ ‖g_t − g̃_t‖²_{(t−1),*}, with ½ for a method that predicts nothing."""
+    """Theorem 4: r_{0:T}(x) + Σ ‖g_t − g̃_t‖²_{(t−1),*}, with ½ for a method that predicts nothing.
+
+    Truncated: Σ (‖w_t − x‖² − ‖w_{t+1} − x‖²)/(2η) + η‖g_t‖²_{*}/2 in H_t, and ψ(w_t) − ψ(w_{t+1}).
+    """
     missed = play.g[:, :, c] - play.predicted(c)
     eta, delta = play.configurations[c]["eta"], play.configurations[c]["delta"]
     H = delta + np.sqrt(np.cumsum(missed**2, axis=0))
+    if play.configurations[c]["model"] == "truncated":  # composite mirror descent, whose penalty is one round late
+        W = play.W[:, :, c]
+        nearer = H * ((W - x) ** 2 - (after(play, c) - x) ** 2) / (2 * eta) + eta * missed**2 / (2 * H)
+        return np.cumsum(nearer.sum(axis=1) + play.psi(W, c) - play.psi(after(play, c), c))
     before = np.vstack([np.full_like(H[:1], delta), H[:-1]])
     half = 0.5 if play.configurations[c]["predict_gradient"] == "none" else 1.0
     return np.asarray((H * x**2).sum(axis=1) / (2 * eta) + np.cumsum((half * eta * missed**2 / before).sum(axis=1)))

@@ -43,6 +43,17 @@ def kinds(name: str, penalty: str, loss: str) -> list[str]:
     return ["two classes", "classes", *more]
 
 
+def possible(entry: Configuration, penalty: str) -> Configuration:
+    """A configuration whose other options go with its model of the loss, or with none but the linear one."""
+    if entry.get("model") != "truncated":
+        return entry
+    if penalty == "group" or ("schedule" in entry and penalty in ("l2", "elastic_net")):
+        return entry | {"model": "linear"}
+    return entry | {
+        name: own for name, own in (("predict_gradient", "none"), ("schedule", "constant")) if name in entry
+    }
+
+
 def configurations(name: str, penalty: str = "l1") -> list[Configuration]:
     """Two of every choice, that differ in λ, or where there is none in a number that scales the steps, if any."""
     own = [
@@ -52,7 +63,7 @@ def configurations(name: str, penalty: str = "l1") -> list[Configuration]:
     scale = next((p.name for p in own if not p.static and isinstance(p.default, float)), None)
     varied, values = ("lam", LAMS) if any(p.name == "lam" for p in own) else (scale, SCALES)
     numbers = range(max(2, *map(len, choices.values())) if choices else 2)
-    chosen = [{name: each[i % len(each)] for name, each in choices.items()} for i in numbers]
+    chosen = [possible({name: each[i % len(each)] for name, each in choices.items()}, penalty) for i in numbers]
     each = [(entry, values[(2 * i + j) % 4]) for i, entry in enumerate(chosen) for j in range(2)]
     return [entry | ({varied: value} if varied else {}) for entry, value in each]
 
@@ -243,17 +254,19 @@ def streams(draw: st.DrawFn, classes: int = 2, *, weighted: bool = False, kind: 
 
 
 @st.composite
-def hard_configurations(draw: st.DrawFn, algorithm: Algorithm) -> dict[str, Any]:
+def hard_configurations(draw: st.DrawFn, algorithm: Algorithm, penalty: str) -> dict[str, Any]:
     """A value for every parameter of the learner."""
-    return {parameter.name: draw(parameter_values(parameter)) for parameter in algorithm.parameters}
+    return possible(
+        {p.name: draw(parameter_values(p)) for p in algorithm.under(PENALTIES[penalty]).parameters}, penalty
+    )
 
 
 @st.composite
-def grids(draw: st.DrawFn, algorithm: Algorithm) -> list[dict[str, Any]]:
+def grids(draw: st.DrawFn, algorithm: Algorithm, penalty: str) -> list[dict[str, Any]]:
     """Two or three configurations that the same compiled code learns."""
-    first = draw(hard_configurations(algorithm))
+    first = draw(hard_configurations(algorithm, penalty))
     shared = {parameter.name: first[parameter.name] for parameter in algorithm.parameters if parameter.static}
-    others = draw(st.lists(hard_configurations(algorithm), min_size=1, max_size=2))
+    others = draw(st.lists(hard_configurations(algorithm, penalty), min_size=1, max_size=2))
     return [first, *(other | shared for other in others)]
 
 

@@ -13,6 +13,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from sparseoco.learners import ALGORITHMS, algorithm_names, find_algorithm
+from sparseoco.learners.contract import truncated_step
 from sparseoco.learners.domains import DOMAINS
 from sparseoco.learners.losses import LOSSES, PORTFOLIO_LOSSES, find_loss
 from sparseoco.learners.numerics import cbrt1p_of_fraction, exp_of_negative, log1p_of_fraction
@@ -43,8 +44,9 @@ def oracle(name: str, loss: str, kind: str, X: np.ndarray, stream: Stream, param
         problems = [losses.Rounds(X, losses.labels_of(stream.labels, stream.weights), losses.joint(loss), outputs)]
     else:
         each = np.array([losses.targets(kind, label, outputs) for label in stream.labels])
-        parts = range(outputs) if name in OF_ONE_MARGIN else [slice(None)]
-        width = 1 if name in OF_ONE_MARGIN else outputs
+        alone = name in OF_ONE_MARGIN or parameters.get("model") == "truncated"  # a step depends on one loss
+        parts = range(outputs) if alone else [slice(None)]
+        width = 1 if alone else outputs
         problems = [
             losses.Rounds(X, losses.labels_of(each[:, k], stream.weights), losses.each_margin(loss), width)
             for k in parts
@@ -82,7 +84,7 @@ def check(name: str, penalty: str, loss: str, data: st.DataObject) -> None:
     stream = data.draw(
         streams(losses.KINDS[kind][0] if kind != "two classes" else 2, weighted=data.draw(st.booleans()), kind=kind)
     )
-    grid = data.draw(grids(ALGORITHMS[name].under(PENALTIES[penalty])))
+    grid = data.draw(grids(ALGORITHMS[name], penalty))
     averaged = name == "cl-fobos" and penalty != "group" and data.draw(st.booleans())
     (rows, features), outputs = stream.dense.shape, losses.KINDS[kind][0]
     own = [losses.unpenalised(entry, features + 1) if intercept else entry for entry in grid]
@@ -228,6 +230,29 @@ def test_prox_is_optimal(name: str, v: float, a: float) -> None:
         assert abs(v) <= a or v == w
     else:
         assert w - v + a * math.copysign(1.0, w) == pytest.approx(0.0, abs=1e-9 * max(1.0, abs(v), a))
+
+
+@given(loss=st.floats(0, 1e3), square=st.floats(0, 1e3), eta=st.floats(1e-3, 1e3), other=st.floats(0, 1e3))
+def test_a_truncated_step_minimises_its_model(loss: float, square: float, eta: float, other: float) -> None:
+    """max(ℓ + ⟨g, w − w_t⟩, 0) + ‖w − w_t‖²_H/(2η) at w = w_t − sH⁻¹g, ‖g‖² = square."""
+
+    def model(s: float) -> float:
+        return max(loss - s * square, 0.0) + s * s * square / (2 * eta)
+
+    step = truncated_step(eta, loss, square)
+    assert all(model(step) <= model(s) * (1 + 1e-12) for s in (other, 0.999 * step, 1.001 * step, eta))
+
+
+def test_a_truncated_model_is_refused_where_it_is_not_offered() -> None:
+    own: dict[str, Any] = {"model": "truncated"}
+    with raises_code("unsupported-combination", "group"):
+        Learner("fobos", penalty="group", grid=own, n_features=2, n_classes=3)
+    for penalty, more in (("l2", {}), ("l1", {"predict_gradient": "last"}), ("l1", {"schedule": "sqrt"})):
+        with raises_code("unsupported-combination", *more or [penalty]):
+            Learner("adagrad", penalty=penalty, grid=own | more, n_features=2)
+    for algorithm in map(find_algorithm, ("adagrad", "fobos")):
+        with raises_code("unsupported-combination", "'return'", "below 0"):
+            algorithm.rule(PORTFOLIO_LOSSES["return"], PENALTIES["l1"], algorithm.configuration(own))
 
 
 @given(x=st.floats(-700, 0))

@@ -172,6 +172,10 @@ def cases() -> Iterator[tuple[str, Streamed | Played | Passed]]:
         case = Case(name, *own)
         seen |= functions(rule_of(case, case.grid[0]))
         yield name, Streamed(case, forms(case)[0])
+    joint = Case("adagrad", "l1", "softmax", "classes")  # sums over the row and over the classes
+    truncated = next(grid for grid in forms(joint) if grid[0]["model"] == "truncated")
+    seen |= functions(rule_of(joint, truncated[0]))
+    yield "adagrad truncated", Streamed(joint, truncated)
     rules: dict[str, tuple[Rule, list[list[float]]]] = {}
     for name, penalty in PENALISED:
         algorithm = ALGORITHMS[name].under(PENALTIES[penalty])

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tests.oracles.losses import Rounds, weight_of
-from tests.oracles.proximal import soft
+from tests.oracles.proximal import adagrad_steps, soft
 
 
 def box_minimizer(b: np.ndarray, A: np.ndarray, k: np.ndarray | float, R: np.ndarray | float) -> np.ndarray:
@@ -137,11 +137,15 @@ def adagrad(
     R: float = np.inf,
     predict_gradient: str = "none",
     schedule: str = "constant",
+    model: str = "linear",
 ) -> Iterator[np.ndarray]:
     """Corollary 1.2, the primal-dual update of Duchi et al. (2011): argmin eta(g_{1:t}·w + tψ(w)) + H_t w²/2.
 
     With predictions g_{1:t} + g̃_{t+1} and H_t = δ + √Σ(g − g̃)²; x_{t+1} is given for a row that has every feature.
     """
+    if model == "truncated":
+        yield from adagrad_steps(rounds, eta, delta, lam, penalty, R)
+        return
     ratio, prediction = share_of_l1(penalty, l1_ratio), Predictions(predict_gradient, rounds.start)
     missed, H = [rounds.start], rounds.start + delta
 

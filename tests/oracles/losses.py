@@ -134,6 +134,10 @@ class Rounds(NamedTuple):
         for t, (x, b) in enumerate(zip(self.X, self.y, strict=True), start=1):
             yield t, x[:, None], b
 
+    def value(self, W: np.ndarray, x: np.ndarray, b: Any) -> float:
+        """Times the weight of the label."""
+        return weight_of(b) * self.loss.value((x * W).sum(axis=0), b)
+
     def slopes(self, W: np.ndarray, x: np.ndarray, b: Any) -> np.ndarray:
         return self.loss.slopes((x * W).sum(axis=0), b)
 

@@ -40,6 +40,25 @@ def eta(eta0: float, t: int, step: str) -> float:
     return eta0 / {"constant": 1.0, "sqrt": np.sqrt(t), "inverse": t}[step]
 
 
+def truncated_step(step: float, loss: float, square: float) -> float:
+    """Asi and Duchi 2019: argmin of max(loss + ⟨g, w − w_t⟩, 0) + ‖w − w_t‖²/(2·step) is w_t − this·g."""
+    return min(step, loss / square) if square > 0 else step
+
+
+def adagrad_steps(
+    rounds: Rounds, eta: float, delta: float, lam: Any = 0.0, penalty: str = "l1", R: float = np.inf
+) -> Iterator[np.ndarray]:
+    """Composite mirror descent of Duchi et al. (2011) in H_t = δ + √Σg², with truncated models of the loss."""
+    W = squares = rounds.start
+    for _, x, b in rounds.rows():
+        g = rounds.gradient(W, x, b)
+        squares = squares + g**2
+        H = delta + np.sqrt(squares)
+        step = truncated_step(eta, rounds.value(W, x, b), (g**2 / H).sum())
+        W = prox(W - step * g / H, eta * lam / H, penalty, R=R)
+        yield W
+
+
 def subgradient(rounds: Rounds, eta0: float, lam: Any, step: str = "sqrt") -> Iterator[np.ndarray]:
     """Togari and Yamashita 2016, Algorithm 1 with r = λ‖·‖₁ and the subgradient that is 0 at 0."""
     W = rounds.start
@@ -49,12 +68,13 @@ def subgradient(rounds: Rounds, eta0: float, lam: Any, step: str = "sqrt") -> It
 
 
 def l_fobos(
-    rounds: Rounds, eta0: float, K: int, lam: Any = 0.0, step: str = "sqrt", **psi: Any
+    rounds: Rounds, eta0: float, K: int, lam: Any = 0.0, step: str = "sqrt", model: str = "linear", **psi: Any
 ) -> Iterator[np.ndarray]:
     """Togari and Yamashita 2016, Algorithm 3 (K = 1: Algorithm 2), its Step 2 one prox at a time."""
     W = rounds.start
     for t, x, b in rounds.rows():
-        W = W - eta(eta0, t, step) * rounds.gradient(W, x, b)  # (5)
+        g, eta_t = rounds.gradient(W, x, b), eta(eta0, t, step)
+        W = W - (eta_t if model == "linear" else truncated_step(eta_t, rounds.value(W, x, b), (g**2).sum())) * g  # (5)
         if t % K == 0:
             for j in range(1, K + 1):
                 W = prox(W, lam * eta(eta0, t - K + j, step), **psi)  # (6), (7)
