@@ -213,11 +213,13 @@ def algorithms(learner: str | None = None) -> None:
     learner : NAME
         A learner to show in full; by default, list them all.
     """
-    from sparseoco.learners import ALGORITHMS, find_algorithm
+    from sparseoco.learners import ALGORITHMS, find_algorithm, installed_learners, name_learner
 
     if learner is not None:
-        _print_algorithm(find_algorithm(learner))
+        _print_algorithm(find_algorithm(name_learner(learner)))
         return
+    for installed in installed_learners():
+        name_learner(installed)
     for driver, title in DRIVERS.items():
         output.print(f"[reverse]{title}[/reverse]\n")
         for algorithm in (algorithm for algorithm in ALGORITHMS.values() if algorithm.driver == driver):

@@ -23,7 +23,7 @@ from sparseoco import __version__
 from sparseoco.core.errors import DamagedError, InputError, StorageError
 from sparseoco.core.logs import log_event
 from sparseoco.core.option_models import OptionModel
-from sparseoco.learners import find_algorithm, takes_intercept
+from sparseoco.learners import add_source, find_algorithm, learner_source, takes_intercept
 from sparseoco.learners.numerics import mix
 from sparseoco.storage import commit
 from sparseoco.storage.locations import Location, location
@@ -402,6 +402,14 @@ class Block(OptionModel):
     weighting: Weighting = COUNTS
     algorithm: str
     configurations: tuple[dict[str, Any], ...]
+
+    def __getstate__(self) -> dict[Any, Any]:
+        """To a worker it takes the place of a learner outside the package with it, which the worker loads."""
+        return {**super().__getstate__(), "source": learner_source(self.algorithm)}
+
+    def __setstate__(self, state: dict[Any, Any]) -> None:
+        add_source(state.pop("source"))
+        super().__setstate__(state)
 
     @cached_property
     def digest(self) -> str:

@@ -12,6 +12,7 @@ from typing_extensions import TypedDict
 from sparseoco.core.errors import DamagedError, InputError, SparseocoError
 from sparseoco.execution.clusters import TaskPool
 from sparseoco.kernels.columns import RowBatch
+from sparseoco.learners import check_algorithm_name
 from sparseoco.learners.losses import find_loss
 from sparseoco.search.run import describe_block, model_is_complete
 from sparseoco.search.worker import StateLostError, block_corpus, increment_store, learner_after, start_run
@@ -159,7 +160,7 @@ def _load_learner(model: Location, increment: Store) -> Learner:
         deployed = Model(model)
         described = deployed.description
         learner = Learner(
-            described["algorithm"],
+            check_algorithm_name(described["algorithm"]),
             loss=described["loss"],
             penalty=described["penalty"],
             grid=[described["parameters"]],
