@@ -436,7 +436,7 @@ ORDER = (
     *("doctor", "run", "nightly", "status", "report", "clean"),
     *("ingest", "search", "train", "score"),
     *("predict", "evaluate", "explain", "compare", "export"),
-    *("algorithms", "optimum", "regret", "reproduce"),
+    *("algorithms", "check-learner", "optimum", "regret", "reproduce"),
     *("errors", "schema"),
 )
 """The commands in the order of the help; those not listed here follow, sorted by name."""
