@@ -93,6 +93,12 @@ def check_algorithm_name(name: Any, *, online: bool = False) -> str:
     raise InputError(f"algorithm={name!r} is not known; {not_one_of(name, known)}.", code="unknown-algorithm")
 
 
+def check_outside(name: str) -> None:
+    """Raises `InputError` if a file of ours names a learner outside the package that is not known here."""
+    if VERSION in name:
+        check_algorithm_name(name)
+
+
 def find_algorithm(name: str, *, online: bool = False) -> "Algorithm":
     """The learner with this name. Raises `InputError` for an unknown one."""
     return ALGORITHMS[check_algorithm_name(name, online=online)]

@@ -218,7 +218,8 @@ def resume_learner(origin: Origin, learner: Learner, store: Store) -> tuple[Lear
     """
     model = origin.open()
     taken = {"model_sha256": origin.sha256, "weights": len(model.table), "found": len(model.table), "state": True}
-    if "learner_sha256" in model.description and model.classes == store.classes and _same_features(model, store):
+    same = model.description["algorithm"] == learner.algorithm and model.classes == store.classes  # loads no other
+    if same and "learner_sha256" in model.description and _same_features(model, store):
         path = model.folder / STATE
         if not path.exists() or commit.digest_file(path) != model.description["learner_sha256"]:
             raise StorageError(

@@ -70,8 +70,9 @@ def test_the_page_runs_and_a_model_needs_no_code(folder: Path) -> None:
         "from sparseoco import Model; m = Model('run/model'); print(m.description['algorithm'], m.predict(['t1 t2']))"
     )
     script = folder / "page.md"
-    script.write_text(f'```console\n$ python -c "{check}"\nmine.py:SGD@…\n$ sparseoco report run\n```\n')
-    assert run_page(script, folder) == 2
+    printed = f'```console\n$ python -c "{check}"\nmine.py:SGD@…\n$ sparseoco report run\n'
+    script.write_text(printed + "$ sparseoco train shards --out other --warm-start run --epochs 1\n```\n")
+    assert run_page(script, folder) == 3
 
 
 def test_the_file_has_the_bits_of_fobos_which_it_is() -> None:
@@ -183,10 +184,15 @@ def test_right_learners_pass(name: str) -> None:
     ("old", "new", "check", "words"),
     [
         ("scalars.rate * elapsed)", "scalars.rate)", "exact laziness", r"weight\(\) of coordinate \d in round \d"),
-        ("weight(state, elapsed, scalars, maps) -", "state.w -", "exact laziness", r"coordinate 1 in round 3: the weight is"),
+        ("weight(state, elapsed, scalars, maps) -", "state.w -", "exact laziness", r"coordinate 1 in round 3:"),
         ("* gradient)", "* gradient / (row.x - row.x))", "finite weights", r"update\(\) of coordinate 0 in round 1"),
         ("* gradient)", "* gradient, 0.0)", "finite weights", r"update\(\) of coordinate 0 in round 1 raises TypeE"),
-        ("clock_time=steps", "clock_time=steps, time_after_update=round_clock", "weights that are given", "state_from_weight"),
+        (
+            "clock_time=steps",
+            "clock_time=steps, time_after_update=round_clock",
+            "weights that are given",
+            "from_weight",
+        ),
         ("* gradient)", "* gradient * next(draws))", "finite weights", "when repeated"),
         ("* gradient)", "* gradient * (1.0 if type(gradient) is float64 else 0.5))", "float32", "in float64"),
     ],
