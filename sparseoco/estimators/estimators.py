@@ -62,6 +62,7 @@ class SparseOnline(BaseEstimator):  # type: ignore[misc]
 
     def set_params(self, **params: Any) -> "SparseOnline":
         """Set parameters, of the estimator or of the learner."""
+        name_learner(params.get("algorithm", self.algorithm))  # whose parameters are known from here on
         known = learner_parameter_names()
         others = {name: value for name, value in params.items() if name not in known}
         super().set_params(**others)

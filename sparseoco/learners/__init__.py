@@ -145,6 +145,7 @@ ENTRY_POINTS = "sparseoco.learners"
 VERSION = "@"
 DIGITS = 16
 _LOADING = RLock()
+_IMPORTED: dict[str, str] = {}  # the digests of installed modules, which Python imports once
 
 
 class OutsideSource(NamedTuple):
@@ -196,6 +197,9 @@ class OutsideSource(NamedTuple):
 
     def _imported(self) -> ModuleType:
         self._check(_module_source(self.module))
+        if _IMPORTED.setdefault(self.module, self.sha256) != self.sha256:
+            message = f"{self.module} has changed since this process imported it: start again, workers included."
+            raise InputError(message, code="learner-changed")
         return _run(self._file, lambda: import_module(self.module))
 
     def _executed(self) -> ModuleType:
@@ -296,14 +300,9 @@ def add_source(source: OutsideSource | None, *, load: bool = False) -> str:
     """Know a learner that the user named, in this process or in the one that sent the task; its name."""
     if source is None:
         return ""
-    ALGORITHMS.data.setdefault(source.name, source)
+    found = source.load() if load else source
+    ALGORITHMS.data.setdefault(source.name, found)
     _SOURCES[source.name] = source
-    if load:
-        try:
-            _ = ALGORITHMS[source.name]
-        except InputError:
-            del ALGORITHMS.data[source.name]
-            raise
     return source.name
 
 

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sklearn.base import clone
 
+from sparseoco.estimators import SparseOnlineClassifier
 from sparseoco.kernels.stream import rule_key
 from sparseoco.learners import ALGORITHMS, find_algorithm, name_learner
 from sparseoco.learners.losses import LOSSES
@@ -76,7 +78,12 @@ def test_the_page_runs_and_a_model_needs_no_code(folder: Path) -> None:
 
 
 def test_the_file_has_the_bits_of_fobos_which_it_is() -> None:
+    margins = []
     assert trained(GIVEN).weights().tobytes() == trained("fobos").weights().tobytes()
+    for name in (GIVEN, "fobos"):
+        model = clone(SparseOnlineClassifier(name, epochs=2, random_state=0)).set_params(lam=0.03, eta0=0.05)
+        margins.append(model.fit(rows(), labels("two classes")).decision_function(rows()).tobytes())
+    assert margins[0] == margins[1]
 
 
 @pytest.mark.parametrize(
@@ -169,6 +176,8 @@ def test_installed_learners(folder: Path, monkeypatch: pytest.MonkeyPatch) -> No
     (installed / "theirs.py").write_text(CODE + "\n")
     with raises_code("learner-changed", "sgd@"):
         Learner.load("saved")
+    with raises_code("learner-changed", "theirs has changed"):  # the code in memory is the old one
+        Learner("sgd", n_features=3)
     points.write_text("[sparseoco.learners]\nfobos = theirs:SGD\n")
     with raises_code("learner-name-taken", "fobos = theirs:SGD"):
         Learner("sgd", n_features=3)
