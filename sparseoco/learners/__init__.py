@@ -309,6 +309,11 @@ def add_source(source: OutsideSource | None, *, load: bool = False) -> str:
 _SOURCES: dict[str, OutsideSource] = {}
 
 
+def learner_sources() -> list[OutsideSource]:
+    """All that are known here: what a task needs that reads models of any learner."""
+    return list(_SOURCES.values())
+
+
 def learner_source(name: str) -> OutsideSource | None:
     """Where a learner outside the package is, None for others: what a task needs to know it."""
     return _SOURCES.get(name)
@@ -317,6 +322,9 @@ def learner_source(name: str) -> OutsideSource | None:
 def _check_outside(name: str) -> bool:
     """Know an installed learner by its name with the version. Raises `InputError` for all others."""
     label = name.partition(VERSION)[0]
+    if ":" in label and any(other.startswith(label + VERSION) for other in _SOURCES):
+        message = f"{name} is another version of {label} than the file that you named: restore it, or train again."
+        raise InputError(message, code="learner-changed")
     if ":" in label:
         raise InputError(
             f"The learner {name} is in a file, and no file is run unless you name it: sparseoco --learner "

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from sklearn.base import clone
 
+from sparseoco import learners
 from sparseoco.estimators import SparseOnlineClassifier
 from sparseoco.kernels.stream import rule_key
 from sparseoco.learners import ALGORITHMS, find_algorithm, name_learner
@@ -48,6 +49,7 @@ def forget(known: dict[str, Any]) -> None:
     """As in another process."""
     for name in set(ALGORITHMS.data) - set(known):
         del ALGORITHMS.data[name]
+    learners._SOURCES.clear()
 
 
 def trained(name: str) -> Learner:
@@ -152,6 +154,10 @@ def test_nothing_on_disk_makes_a_file_run(folder: Path) -> None:
     for read in (lambda: Learner.load("saved"), lambda: record.options(folder)):
         with raises_code("learner-not-named", "--learner FOLDER/mine.py:SGD"):
             read()
+    name_learner(write("SGD = ", "OTHER = SGD = "))
+    with raises_code("learner-changed", name):
+        Learner.load("saved")
+    forget(known)
     for model in (SearchOptions, Block):  # a record that names a file
         with pytest.raises(ValueError, match="not known" if model is SearchOptions else "setting"):
             model.model_validate({"algorithms": {GIVEN: {}}} if model is SearchOptions else {"algorithm": GIVEN})
