@@ -10,7 +10,7 @@ penalties, which a feature pays when it comes (cl-fobos), and means over the row
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -80,8 +80,8 @@ def check_learner(name: str, *, dense: bool = True) -> Iterator[Finding]:
 def _cases(algorithm: Algorithm) -> Iterator[Case]:
     """The default of every penalty, and every choice of every parameter, one at a time."""
     loss = next((loss for loss in map(algorithm.loss, algorithm.loss_names) if not loss.joint), None)
-    for penalty in map(find_penalty, algorithm.penalties if loss is not None else ()):
-        if penalty.grouped:
+    for penalty in map(find_penalty, algorithm.penalties):
+        if loss is None or penalty.grouped:
             continue
         under = algorithm.under(penalty)
         active = {p.name: ACTIVE[p.name] for p in under.parameters if p.name in ACTIVE}
@@ -112,7 +112,8 @@ class Column:
     """The state of one column in Python numbers of a dtype; `dense` updates every coordinate in every round."""
 
     def __init__(self, case: Case, dtype: str, *, dense: bool = False) -> None:
-        self.rule, self.loss, self.dense, self.kind = case.rule, case.loss, dense, np.dtype(dtype).type
+        self.rule, self.dense, self.kind = case.rule, dense, np.dtype(dtype).type
+        self.value, self.slope = case.loss.value, cast(Callable[..., Any], case.loss.slope)  # of one margin
         self.clock, self.params = case.rule.start, case.rule.params(*map(np.float64, case.numbers))
         start = self.rule.initial_state or (0.0,) * len(self.rule.slots)
         self.states = [self.rule.state(*map(self.kind, start)) for _ in RATES]
@@ -155,7 +156,7 @@ class Column:
 
     def learn(self, x: np.ndarray, y: float) -> None:
         """One round."""
-        rule, kind, own = self.rule, self.kind, np.flatnonzero(x)
+        rule, kind, own = self.rule, self.kind, np.flatnonzero(x).tolist()
         self.round += 1
         if rule.needs_row_norm:
             self.clock = see_row(self.clock, float(np.abs(x).max()))
@@ -165,7 +166,7 @@ class Column:
                 self.states[j] = self.call("see", j, self.states[j], kind(x[j]))
         weights = self.weights(scalars)
         z = kind(sum(kind(x[j]) * kind(weights[j]) for j in own))
-        slope, loss = kind(self.loss.slope(z, y)), kind(self.loss.value(z, y))
+        slope, loss = kind(self.slope(z, y)), kind(self.value(z, y))
         square = kind((x * x).sum()) if rule.needs_row_norm else kind(0)
         total = kind(sum(self.call("row_term", j, self.states[j], kind(x[j])) for j in own) if rule.row_term else 0)
         for j in range(len(x)) if self.dense else own:

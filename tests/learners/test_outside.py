@@ -65,14 +65,12 @@ def write(old: str, new: str) -> str:
 
 
 def test_the_page_runs_and_a_model_needs_no_code(folder: Path) -> None:
-    """The worker loads the file; `predict` is not given it, and it is gone."""
+    """The worker loads the file. Later it is gone, and the model is read, reported and started from."""
     make_store(folder / "shards", rows=120, features=40)
     assert run_page(PAGE, folder) >= 4
     (folder / "after").mkdir()
     Path("mine.py").rename("after/theirs.py")
-    check = (
-        "from sparseoco import Model; m = Model('run/model'); print(m.description['algorithm'], m.predict(['t1 t2']))"
-    )
+    check = "from sparseoco import Model; m = Model('run/model'); print(m.description['algorithm'], len(m.table))"
     script = folder / "page.md"
     printed = f'```console\n$ python -c "{check}"\nmine.py:SGD@…\n$ sparseoco report run\n'
     script.write_text(printed + "$ sparseoco train shards --out other --warm-start run --epochs 1\n```\n")
