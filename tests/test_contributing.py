@@ -1,9 +1,6 @@
-"""The worked example of CONTRIBUTING.md, followed step by step in a copy of the package."""
+"""The worked example of CONTRIBUTING.md."""
 
 import re
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,43 +8,34 @@ import pytest
 import scipy.sparse as sp
 
 import sparseoco
+from sparseoco.learners import ALGORITHMS
+from tests.support.commands import Cli
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "CONTRIBUTING.md").read_text()
 
 
-def trained() -> str:
-    """The weights of a grid, in hexadecimal digits."""
+def trained(name: str) -> bytes:
+    """The weights of a grid."""
     random = np.random.default_rng(3)
     X, y = sp.random(80, 30, 0.2, "csr", random_state=random), random.integers(0, 2, 80)
     grid = {"C": [0.05, 1.0], "variant": ["PA", "PA-I", "PA-II"]}
-    learner = sparseoco.Learner("passive-aggressive", loss="hinge", grid=grid, n_features=30, objective=True)
-    return learner.partial_fit(X, y).weights().tobytes().hex()
+    learner = sparseoco.Learner(name, loss="hinge", grid=grid, n_features=30)
+    return learner.partial_fit(X, y).weights().tobytes()
 
 
-def run(package: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {"PYTHONPATH": f"{package.parent}:{ROOT}", "PATH": "/usr/bin", "HOME": str(package.parent)}
-    command = [sys.executable, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=package.parent)
-
-
-def test_adding_the_learner_of_the_page(tmp_path: Path) -> None:
-    package = tmp_path / "sparseoco"
-    ignored = shutil.ignore_patterns("passive_aggressive.*", "*.nbc")
-    shutil.copytree(Path(sparseoco.__file__).parent, package, ignore=ignored)
-    (command,) = re.findall(r"^ +sparseoco (algorithms .*)$", PAGE, flags=re.MULTILINE)
-    show = ("-m", "sparseoco", *command.split())
-    assert run(package, *show).returncode == 2
-
+def test_the_learner_of_the_page_has_the_bits_of_the_one_that_is_there(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As a learner outside the package, whose names are its own."""
+    monkeypatch.setattr(ALGORITHMS, "data", dict(ALGORITHMS.data))
     (code,) = (block for block in re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL) if "Algorithm(" in block)
-    (package / "learners" / "passive_aggressive.py").write_text(code)
-    shown = run(package, *show)
-    assert shown.returncode == 0, shown.stderr
-    assert "PA-II" in shown.stdout
-
-    learned = run(package, "-c", f"from {__name__} import *; print(sparseoco.__file__, trained())")
-    assert learned.returncode == 0, learned.stderr
-    assert learned.stdout == f"{package / '__init__.py'} {trained()}\n"  # the bits of the learner that is there
+    (tmp_path / "mine.py").write_text(code.replace('name="passive-aggressive"', 'name="mine"'))
+    mine = f"{tmp_path}/mine.py:PASSIVE_AGGRESSIVE"
+    assert trained(mine) == trained("passive-aggressive")
+    (command,) = re.findall(r"^ +sparseoco (algorithms .*)$", PAGE, flags=re.MULTILINE)
+    own, there = (cli(*words).out.splitlines() for words in (("algorithms", mine), command.split()))
+    assert own[1:] == there[1:]
 
 
 def test_make_runs_the_formulas_of_all_folders() -> None:

@@ -213,16 +213,48 @@ def algorithms(learner: str | None = None) -> None:
     learner : NAME
         A learner to show in full; by default, list them all.
     """
-    from sparseoco.learners import ALGORITHMS, find_algorithm
+    from sparseoco.learners import ALGORITHMS, find_algorithm, installed_learners, name_learner
 
     if learner is not None:
-        _print_algorithm(find_algorithm(learner))
+        _print_algorithm(find_algorithm(name_learner(learner)))
         return
+    for installed in installed_learners():
+        name_learner(installed)
     for driver, title in DRIVERS.items():
         output.print(f"[reverse]{title}[/reverse]\n")
         for algorithm in (algorithm for algorithm in ALGORITHMS.values() if algorithm.driver == driver):
             _print_formula(algorithm)
     print_line("Parameters of one of them: sparseoco algorithms NAME")
+
+
+@command(ANALYSIS)
+def check_learner(learner: str, *, dense: bool = True) -> None:
+    """Check a learner of yours against what the loops rely on, and name the first step that fails.
+
+    Its functions are played in Python on a small stream, with every penalty and every choice of a parameter: weights
+    are finite, and those that lazy updates give are those of updating every coordinate in every round. Then the
+    compiled loops learn the same rows: the bits are the same for any chunks, columns, and after save and load.
+    The exit code is 1 if a check fails. The docstring of sparseoco.training.check has the details.
+
+    Example: sparseoco check-learner ./mine.py:NAME
+
+    Parameters
+    ----------
+    learner : FILE.py:NAME
+        The variable of a file that has the learner, or the name of an installed one.
+    dense : --dense/--no-dense
+        Compare with updates of every coordinate. Leave it out for a method that treats the features of a row
+        differently by definition, as a cumulative penalty does.
+    """
+    from sparseoco.learners import name_learner
+    from sparseoco.training.check import check_learner as findings
+
+    failed = False
+    for check, problem in findings(name_learner(learner), dense=dense):
+        print_line(f"{'FAILED' if problem else 'ok':<8}{check}" + f": {problem}" * bool(problem))
+        failed = failed or bool(problem)
+    if failed:
+        raise typer.Exit(1)
 
 
 def _print_formula(algorithm: "Algorithm") -> None:

@@ -23,7 +23,7 @@ from sparseoco.core.formatting import not_one_of, number_or_text, parse_bytes
 from sparseoco.core.logs import ENVIRONMENT, log_to
 from sparseoco.core.option_models import validate
 from sparseoco.execution.options import ClusterOptions
-from sparseoco.learners import algorithm_names, check_algorithm_name, find_algorithm
+from sparseoco.learners import algorithm_names, check_algorithm_name, find_algorithm, name_learner
 from sparseoco.papers import PAPERS
 from sparseoco.pipeline.run_file import load_cluster_file
 from sparseoco.storage.locations import Location, absolute_path, check_name, location
@@ -382,8 +382,8 @@ def parameter_values(items: list[str] | None) -> dict[str, int | float | str]:
 
 def search_tables(names: list[str], grid: list[str], penalty: str) -> dict[str, dict[str, Any]]:
     """The grid of a search by learner: its own for the penalty, overridden by `--grid`."""
-    for name in names:
-        check_algorithm_name(name)
+    known_as = {given: check_algorithm_name(name_learner(given)) for given in names}
+    names = list(known_as.values())
     from sparseoco.learners.penalties import find_penalty  # loads numba
 
     learners = {name: find_algorithm(name).under(find_penalty(penalty)) for name in names}
@@ -392,6 +392,7 @@ def search_tables(names: list[str], grid: list[str], penalty: str) -> dict[str, 
     given = pairs(grid, "--grid")
     for key, values in sorted(given.items(), key=lambda item: "." in item[0]):  # those of one learner override
         owner, _, parameter = key.rpartition(".")
+        owner = known_as.get(owner, owner)
         if owner and owner not in tables:
             raise InputError(
                 f"--grid {key}: {owner} is not a learner of this search: {not_one_of(owner, tables)}.",
@@ -435,7 +436,7 @@ ORDER = (
     *("doctor", "run", "nightly", "status", "report", "clean"),
     *("ingest", "search", "train", "score"),
     *("predict", "evaluate", "explain", "compare", "export"),
-    *("algorithms", "optimum", "regret", "reproduce"),
+    *("algorithms", "check-learner", "optimum", "regret", "reproduce"),
     *("errors", "schema"),
 )
 """The commands in the order of the help; those not listed here follow, sorted by name."""
@@ -528,8 +529,22 @@ LogFile = Annotated[
 ]
 
 
+LearnerNames = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--learner",
+        metavar="FILE.py:NAME",
+        help="Load a learner from a file of yours, which the run or the model that is read was made with. Repeatable.",
+    ),
+]
+
+
 @app.callback(invoke_without_command=True)
-def _before(context: typer.Context, version: Version = False, log: LogFile = None) -> None:
+def _before(
+    context: typer.Context, version: Version = False, log: LogFile = None, learner: LearnerNames = None
+) -> None:
+    for given in learner or ():
+        check_algorithm_name(name_learner(given))
     if version:
         from sparseoco import __version__
 

@@ -10,6 +10,7 @@ from sparseoco.cli.options import ANALYSIS, RUNS, STEPS, ClusterFile, ClusterFla
 from sparseoco.core.errors import InputError
 from sparseoco.core.formatting import amount, plural, plus_minus
 from sparseoco.core.option_models import validate
+from sparseoco.learners import name_learner
 from sparseoco.pipeline.run_file import NightlyOptions, load_run_file
 from sparseoco.storage.locations import Location
 from sparseoco.store.weighting import FeatureOptions
@@ -138,7 +139,8 @@ def search(
     out : FOLDER
         Folder of the run.
     algorithms : --algorithm NAME
-        A learner to try (see sparseoco algorithms); by default adagrad. Repeatable.
+        A learner to try (see sparseoco algorithms), or FILE.py:NAME, one of a file of yours; by default adagrad.
+        Repeatable.
     grid : [NAME.]PARAMETER=V,V,…
         Values of a parameter, of one learner or of all that have it, instead of the default grid; LOW..HIGH is a range
         to draw from (see --samples), and for lam and alpha relative:V,V,… are values times λ_max, the least penalty at
@@ -188,14 +190,14 @@ def train(
     out : FOLDER
         Folder of the model.
     algorithm : NAME
-        The learner (see sparseoco algorithms).
+        The learner (see sparseoco algorithms), or FILE.py:NAME, one of a file of yours.
     parameters : --set PARAMETER=VALUE
         A parameter of the learner (see sparseoco algorithms). Repeatable.
     """
     values = flags.parameter_values(parameters)
     given["features"] = validate(FeatureOptions, features)
     _ = given["features"].weighting  # one only
-    options = validate(SearchOptions, given | {"algorithms": {algorithm: values}})
+    options = validate(SearchOptions, given | {"algorithms": {name_learner(algorithm): values}})
     from sparseoco.cli.summaries import NEW, summarize_model, warn_of_classes, warn_of_other_model
     from sparseoco.pipeline import steps
     from sparseoco.store.shards import Store

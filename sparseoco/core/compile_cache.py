@@ -197,6 +197,21 @@ def _sources_digest(module: str) -> str:
     return digest.hexdigest()
 
 
+def outside_digests(modules: set[str]) -> list[str]:
+    """The digests of the sources of those of these modules that are outside this package, in order.
+
+    Those of a file that the user named have no file: its digest is their name.
+    """
+    outside = [module for module in sorted(modules) if not module.startswith(f"{PACKAGE.name}.")]
+    files = [getattr(sys.modules[module], "__file__", None) for module in outside]
+    return [_file_digest(file) for file in files if file is not None]
+
+
+@cache
+def _file_digest(file: str) -> str:
+    return hashlib.sha256(Path(file).read_bytes()).hexdigest()
+
+
 def compiled(function: Callable[..., Any], *key: str, restrict: bool = False) -> Callable[..., Any]:
     """`function`, compiled on its first call for each set of argument types, or loaded from the cache.
 

@@ -15,7 +15,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from sparseoco.core.errors import InputError
-from sparseoco.learners import learner_parameter_names, takes_intercept
+from sparseoco.learners import learner_parameter_names, name_learner, takes_intercept
 from sparseoco.storage.temporary import temporary_folder
 from sparseoco.training import stream
 from sparseoco.training.decisions import predicted_labels
@@ -62,6 +62,7 @@ class SparseOnline(BaseEstimator):  # type: ignore[misc]
 
     def set_params(self, **params: Any) -> "SparseOnline":
         """Set parameters, of the estimator or of the learner."""
+        name_learner(params.get("algorithm", self.algorithm))  # whose parameters are known from here on
         known = learner_parameter_names()
         others = {name: value for name, value in params.items() if name not in known}
         super().set_params(**others)
@@ -77,7 +78,7 @@ class SparseOnline(BaseEstimator):  # type: ignore[misc]
     def _loss(self) -> str:
         """The loss, by default that of a search."""
         numbers = isinstance(self, RegressorMixin)
-        return self.loss or default_loss([self.algorithm], numbers=numbers)
+        return self.loss or default_loss([name_learner(self.algorithm)], numbers=numbers)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -110,7 +111,7 @@ class SparseOnline(BaseEstimator):  # type: ignore[misc]
         given = {name: value for name, value in self._learner_parameters().items() if value is not None}
         intercept = self.fit_intercept
         if intercept is None:
-            intercept = takes_intercept(self.algorithm, self.penalty)
+            intercept = takes_intercept(name_learner(self.algorithm), self.penalty)
         return Learner(
             self.algorithm,
             loss=self._loss,
@@ -208,7 +209,7 @@ class SparseOnlineClassifier(ClassifierMixin, SparseOnline):  # type: ignore[mis
     Parameters
     ----------
     algorithm : str
-        Name of a learner; ``sparseoco algorithms`` lists them.
+        Name of a learner; ``sparseoco algorithms`` lists them. Or ``PATH.py:NAME``, one of a file of yours.
     loss : str, optional
         Name of a loss, as `sparseoco.Learner` takes it; by default that of a search, ``"squared_hinge"`` where the
         learner takes it.

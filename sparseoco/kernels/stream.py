@@ -25,7 +25,7 @@ from numba.core import cgutils, config
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array, populate_array
 
-from sparseoco.core.compile_cache import register_jitable
+from sparseoco.core.compile_cache import outside_digests, register_jitable
 from sparseoco.kernels.responses import RowLoss, respond_row
 from sparseoco.learners.contract import RowInfo, Rule, advance_clock, see_row
 from sparseoco.learners.penalties import PenaltyFunctions, amount_alone, group_factor, group_growth, no_growth
@@ -200,6 +200,7 @@ def rule_key(rule: Rule) -> list[str]:
     """Everything in a rule that machine code depends on."""
     functions = (*(getattr(rule, name, None) for name in SCALAR_FUNCTIONS), *rule.maps)
     names = [f"{f.__module__}.{f.__qualname__}" if f else "" for f in functions]
+    names += outside_digests({f.__module__ for f in functions if f})
     flags = [getattr(rule, name, None) for name in ("per_column_sums", "needs_row_norm", "needs_loss", "weighs_rows")]
     return [*names, str((rule.params, rule.scalars, rule.state, *flags))]
 

@@ -13,7 +13,7 @@ from typing_extensions import TypedDict
 
 from sparseoco.core.errors import InputError, StorageError
 from sparseoco.core.formatting import metric_with_error, parameters
-from sparseoco.learners import ALGORITHMS
+from sparseoco.learners import ALGORITHMS, check_outside
 from sparseoco.offline.regret.bounds import REGRET, SLOPES
 from sparseoco.search.selection import Candidate, candidates, standard_error
 from sparseoco.storage.commit import Count, read_validated, validated, with_other_keys
@@ -64,7 +64,12 @@ class RunRecord(_Record):
     search: dict[str, Any] = {}
 
     def options(self, path: Location) -> SearchOptions:
-        """The options of the search; `path` is the file. Raises `DamagedError` if they are of another version."""
+        """The options of the search; `path` is the file. Raises `DamagedError` if they are of another version.
+
+        Raises `InputError` for a learner in a file that the user did not name.
+        """
+        for name in self.search.get("algorithms", ()):
+            check_outside(name)
         return validated(path, self.search, SearchOptions)
 
 

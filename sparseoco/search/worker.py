@@ -15,6 +15,7 @@ from typing_extensions import TypedDict
 from sparseoco.core.errors import DamagedError, StorageError
 from sparseoco.core.logs import RowsCallback
 from sparseoco.execution.clusters import TaskPool, task_reporter
+from sparseoco.learners import check_algorithm_name
 from sparseoco.search.packing import Job, state_bytes
 from sparseoco.storage.commit import Count, commit_json, read_validated, remove_file, row_shape, with_other_keys
 from sparseoco.storage.locations import Location
@@ -158,7 +159,7 @@ def new_learner(block: Block, store: Store) -> Learner:
     """A new learner for a block."""
     setting = block.setting
     return Learner(
-        block.algorithm,
+        check_algorithm_name(block.algorithm),
         loss=setting.loss,
         penalty=setting.penalty,
         grid=[learner_parameters(configuration) for configuration in block.configurations],

@@ -23,7 +23,7 @@ from sparseoco import __version__
 from sparseoco.core.errors import DamagedError, InputError, StorageError
 from sparseoco.core.logs import log_event
 from sparseoco.core.option_models import OptionModel
-from sparseoco.learners import find_algorithm, takes_intercept
+from sparseoco.learners import add_source, find_algorithm, learner_source, takes_intercept
 from sparseoco.learners.numerics import mix
 from sparseoco.storage import commit
 from sparseoco.storage.locations import Location, location
@@ -218,7 +218,8 @@ def resume_learner(origin: Origin, learner: Learner, store: Store) -> tuple[Lear
     """
     model = origin.open()
     taken = {"model_sha256": origin.sha256, "weights": len(model.table), "found": len(model.table), "state": True}
-    if "learner_sha256" in model.description and model.classes == store.classes and _same_features(model, store):
+    same = model.description["algorithm"] == learner.algorithm and model.classes == store.classes  # loads no other
+    if same and "learner_sha256" in model.description and _same_features(model, store):
         path = model.folder / STATE
         if not path.exists() or commit.digest_file(path) != model.description["learner_sha256"]:
             raise StorageError(
@@ -402,6 +403,14 @@ class Block(OptionModel):
     weighting: Weighting = COUNTS
     algorithm: str
     configurations: tuple[dict[str, Any], ...]
+
+    def __getstate__(self) -> dict[Any, Any]:
+        """To a worker it takes the place of a learner outside the package with it, which the worker loads."""
+        return {**super().__getstate__(), "source": learner_source(self.algorithm)}
+
+    def __setstate__(self, state: dict[Any, Any]) -> None:
+        add_source(state.pop("source"))
+        super().__setstate__(state)
 
     @cached_property
     def digest(self) -> str:

@@ -11,7 +11,7 @@ from sparseoco.kernels import columns as loops
 from sparseoco.kernels.columns import MARGINS, ColumnBlock, Kernels, Rows, Scratch, State, with_intercept
 from sparseoco.kernels.dense import DenseColumns
 from sparseoco.kernels.responses import row_loss
-from sparseoco.learners import find_algorithm
+from sparseoco.learners import check_algorithm_name, check_outside, find_algorithm, name_learner
 from sparseoco.learners.contract import Clock, DenseRule, Grid, Rule, stored_weight
 from sparseoco.learners.losses import PORTFOLIO_LOSSES, Loss, check_portfolio, check_relatives
 from sparseoco.learners.penalties import Penalty, find_penalty
@@ -316,7 +316,7 @@ class Learner:
     Parameters
     ----------
     algorithm : str
-        Name of a learner; ``sparseoco algorithms`` lists them.
+        Name of a learner; ``sparseoco algorithms`` lists them. Or ``PATH.py:NAME``, one of a file of yours.
     loss : str, optional
         Name of a loss, see `sparseoco.learners.losses.LOSSES`; by default the learner's own, mostly ``"logistic"``.
         Dense learners also take `PORTFOLIO_LOSSES`, with ``n_classes=None``.
@@ -365,7 +365,7 @@ class Learner:
         objective: bool = False,
         intercept: bool = False,
     ) -> None:
-        penalty_ = find_penalty(penalty)
+        penalty_, algorithm = find_penalty(penalty), name_learner(algorithm)
         definition = find_algorithm(algorithm, online=True).under(penalty_)
         if not definition.online:
             raise InputError(
@@ -719,6 +719,7 @@ class Learner:
                 raise DamagedError(message, code="format-version")
             description, rounds = dict(described["learner"]), int(described["initial_rounds"])
             saved, algorithm = int(description["n_features"]), str(description["algorithm"])
+        check_outside(algorithm)
         if n_features is not None and n_features < saved:
             message = f"{path} has {saved:,} features: it cannot continue with {n_features:,}."
             raise InputError(message, code="fewer-features")
@@ -728,7 +729,8 @@ class Learner:
                 code="more-features",
             )
         with read_checkpoint(path) as (_, read):  # what is invalid in the block is damage of the file
-            learner = cls(**description | {"n_features": n_features or saved})
+            named = {"algorithm": check_algorithm_name(algorithm), "n_features": n_features or saved}
+            learner = cls(**description | named)
             if rounds and learner.n_features > saved:
                 learner.start_from(np.zeros((learner.n_features, learner.n_outputs)), rounds)
             learner._initial_rounds = rounds

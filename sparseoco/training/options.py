@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, ValidationInfo, field_v
 from sparseoco.core.errors import InputError, SparseocoError
 from sparseoco.core.formatting import not_one_of, number_or_text, parse_bytes, parse_duration
 from sparseoco.core.option_models import OptionModel
-from sparseoco.learners import check_algorithm_name, find_algorithm, takes_intercept
+from sparseoco.learners import check_algorithm_name, find_algorithm, name_learner, takes_intercept
 from sparseoco.learners.parameters import Parameter, positive_int
 from sparseoco.storage.commit import digest_value
 from sparseoco.store.weighting import COUNTS, FeatureOptions, Weighting
@@ -529,6 +529,20 @@ class SearchOptions(OptionModel):
         description="Bytes a worker may use in total, such as 2GB; determines how many columns are trained together.",
         examples=["2GB"],
     )
+
+    @field_validator("algorithms", mode="before")
+    @classmethod
+    def _named(cls, value: Any, info: ValidationInfo) -> Any:
+        """A run file, which has a folder, names the files of learners. The record of a run does not."""
+        if info.context is None or not isinstance(value, dict):
+            return value
+        try:
+            named = {name_learner(name, info.context): grid for name, grid in value.items()}
+        except InputError as error:
+            raise ValueError(str(error)) from error
+        if len(named) < len(value):
+            raise ValueError("two tables are of one learner")
+        return named
 
     @field_validator("shuffle", mode="before", json_schema_input_type=Order | bool)
     @classmethod

@@ -144,6 +144,7 @@ CONTEXT = GROUP.make_context("sparseoco", [], resilient_parsing=True)
 HELP = {name: str(GROUP.get_command(CONTEXT, name).help) for name in GROUP.list_commands(CONTEXT)}
 EXAMPLES = {name: re.findall(r"^ *Example: sparseoco (.+)$", text, re.MULTILINE) for name, text in HELP.items()}
 NOT_RUN = {
+    "check-learner": "needs a file of the user: tests/learners/test_outside",
     "demo": "takes minutes",
     "fetch": "needs a network",
     "reproduce": "needs the data of a paper",

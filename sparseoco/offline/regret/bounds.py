@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
 from sparseoco.kernels.columns import RowBatch
-from sparseoco.learners import find_algorithm
+from sparseoco.learners import check_algorithm_name, find_algorithm
 from sparseoco.learners.cao_rcd import lipschitz
 from sparseoco.learners.losses import find_loss
 from sparseoco.learners.penalties import TOTALS, find_penalty
@@ -525,7 +525,7 @@ def _new_learner(measurement: Measurement, store: Store, *, objective: bool) -> 
     """A new learner of a measurement's configuration, and its stream."""
     block, setting = measurement.block, measurement.block.setting
     learner = Learner(
-        block.algorithm,
+        check_algorithm_name(block.algorithm),
         loss=setting.loss,
         penalty=setting.penalty,
         grid=block.configurations,

@@ -12,6 +12,7 @@ from typing_extensions import TypedDict
 from sparseoco.core.errors import DamagedError, InputError, SparseocoError
 from sparseoco.execution.clusters import TaskPool
 from sparseoco.kernels.columns import RowBatch
+from sparseoco.learners import OutsideSource, add_source, check_algorithm_name, learner_sources
 from sparseoco.learners.losses import find_loss
 from sparseoco.search.run import describe_block, model_is_complete
 from sparseoco.search.worker import StateLostError, block_corpus, increment_store, learner_after, start_run
@@ -82,7 +83,8 @@ class Candidate(NamedTuple):
 def evaluate_increment(client: Client, store: Location, version: int, deployed: Location | None) -> IncrementEvaluation:
     """Evaluate the deployed model, given by its folder, on an increment. Raises `SparseocoError` if the task fails."""
     increment, pool = increment_store(store, version), TaskPool(client, "The new documents could not be evaluated")
-    found: IncrementEvaluation = pool.call(_evaluate, store_reference(increment), deployed and deployed.resolve())
+    arguments = store_reference(increment), deployed and deployed.resolve(), learner_sources()
+    found: IncrementEvaluation = pool.call(_evaluate, *arguments)
     return found
 
 
@@ -113,7 +115,11 @@ def write_candidate(
     TaskPool(client, "The model could not be written").call(_write_task, *arguments)
 
 
-def _evaluate(reference: StoreReference, folder: Location | None) -> IncrementEvaluation:
+def _evaluate(
+    reference: StoreReference, folder: Location | None, sources: Sequence[OutsideSource]
+) -> IncrementEvaluation:
+    for source in sources:  # that of the deployed model may be outside the package
+        add_source(source)
     increment = open_store(reference)
     corpus = open_corpus(increment, host_folder())
     deployed = None if folder is None else DeployedLearner.of(folder, increment)
@@ -159,7 +165,7 @@ def _load_learner(model: Location, increment: Store) -> Learner:
         deployed = Model(model)
         described = deployed.description
         learner = Learner(
-            described["algorithm"],
+            check_algorithm_name(described["algorithm"]),
             loss=described["loss"],
             penalty=described["penalty"],
             grid=[described["parameters"]],
@@ -237,12 +243,16 @@ def compare_increment(
 
     Every document is predicted before the candidate learns it. Raises `SparseocoError` if the task fails.
     """
-    arguments = candidate, deployed and deployed.resolve(), metric, confidence
+    arguments = candidate, deployed and deployed.resolve(), metric, confidence, learner_sources()
     found: Comparison = TaskPool(client, "The candidate could not be compared").call(_compare, *arguments)
     return found
 
 
-def _compare(candidate: Candidate, folder: Location | None, metric: str, confidence: float) -> Comparison:
+def _compare(
+    candidate: Candidate, folder: Location | None, metric: str, confidence: float, sources: Sequence[OutsideSource]
+) -> Comparison:
+    for source in sources:
+        add_source(source)
     block, increment = candidate.block, open_store(candidate.reference).increment
     try:
         learner = start_run(candidate.checkpoints, block, increment).learner
