@@ -430,7 +430,7 @@ def test_a_row_of_weight_2_is_two_rows(loss: str) -> None:
     once, twice = fit_epochs(X, y, sample_weight=weights, **arguments), fit_epochs(X[rows], y[rows], **arguments)
     np.testing.assert_allclose(once.weights, twice.weights, atol=1e-9)
     np.testing.assert_allclose(once.objective, twice.objective, rtol=1e-9)
-    arguments |= {"algorithm": "caos-erm", "grid": grid}
+    arguments |= {"algorithm": "caos-erm", "grid": grid | SAMPLED}
     fit = fit_epochs(X, y, sample_weight=weights, **arguments)
     without = fit_epochs(X[there], y[there], sample_weight=weights[there], **arguments)
     assert bits_of(fit.weights) == bits_of(without.weights)
