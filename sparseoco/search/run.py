@@ -341,7 +341,7 @@ def read_final(block: Block, store: Store, state: Location) -> FinalState:
         assert run is not None
         return FinalState(run.learner.weights_of(0), run.learner.intercepts(), run.learner, rows)
     problem = EpochTask(block, store_reference(store)).problem
-    weights = np.array(read_rows(state / f"state-{block.setting.epochs}.npy", problem.outputs))
+    weights = np.array(read_rows(state / f"epoch-{block.setting.epochs}.npy", problem.outputs))
     return FinalState(*problem.split(weights), None, rows)
 
 

@@ -308,7 +308,7 @@ def test_a_task_that_dies_after_its_work_is_repeated(run: Run, store: Store, mon
 def test_a_corrupt_state_is_ignored(run: Run, store: Store, tmp_path: Path) -> None:
     block = block_of(store, "caos-erm", problems.caos_erm_grid({}))
     expected, _ = run(block)
-    (state,) = (tmp_path / "work" / block.digest).glob("state-*.npz")
+    (state,) = (tmp_path / "work" / block.digest).glob("epoch-*.npz")
     content = bytearray(state.read_bytes())
     content[len(content) // 2] ^= 1
     state.write_bytes(content)
@@ -325,7 +325,7 @@ def test_it_stops_when_asked_and_leaves_only_the_last_state(client: Client, tmp_
     session, folders = Session(client, store), (tmp_path / "cells", tmp_path / "work")
     assert not module.run_epoch_block(session, block, *folders, reported.append, stopped=lambda: len(reported) == 1)
     own = tmp_path / "work" / block.digest
-    assert sorted(path.name for path in own.glob("state-*")) == [f"state-1.{kind}" for kind in ("json", "npy", "npz")]
+    assert sorted(path.name for path in own.glob("epoch-*")) == [f"epoch-1.{kind}" for kind in ("json", "npy", "npz")]
     assert not list(own.glob("passes/*"))
     assert module.run_epoch_block(session, block, *folders, reported.append)
     assert not own.exists()

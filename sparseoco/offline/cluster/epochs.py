@@ -165,7 +165,7 @@ class EpochMethod:
         self._folder = folder.resolve()
         self._pool = TaskPool(client, "An epoch failed")
         make_folder(self._folder)
-        states = self._folder.glob("state-*.json")
+        states = self._folder.glob("epoch-*.json")
         for state in sorted(states, key=lambda path: int(path.stem.split("-")[1]), reverse=True):
             if all(state.with_suffix(suffix).exists() for suffix in (".npz", ".npy")):
                 self._load(state.with_suffix(".npz"))
@@ -189,7 +189,7 @@ class EpochMethod:
         raise NotImplementedError
 
     def _state_path(self, epoch: int) -> Location:
-        return self._folder / f"state-{epoch}.npz"
+        return self._folder / f"epoch-{epoch}.npz"
 
     def _load(self, path: Location) -> None:
         found = read_json(path.with_suffix(".json"))

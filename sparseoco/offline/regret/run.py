@@ -54,7 +54,11 @@ from sparseoco.training.stream import NO_FOLD, class_weighted
 
 
 def epoch_marks(
-    rounds: int, at_zero: float, objectives: Sequence[float], passes: Sequence[float], data_bounds: Sequence[float]
+    rounds: int,
+    at_zero: float,
+    objectives: Sequence[float],
+    passes: Sequence[float],
+    data_bounds: Sequence[float | None],
 ) -> Iterator[Row]:
     """The marks of epochs with `rounds` rounds each, from H(0), and H, the passes read and 4 Σ_i R_iΔ_i at the end of
     each epoch.
@@ -136,7 +140,7 @@ def measure_epochs(session: Session, block: Block, cells: Location, work: Locati
     pool = TaskPool(client, "The quantities of a bound could not be computed")
     facts = pool.call(_facts, EpochTask(block, store_reference(store)), columns)
     objectives, passes = [end["objective"] for end in fine], [end["rows"] / store.n_rows for end in fine]
-    data_bounds = [end["data_bound"] for end in fine]
+    data_bounds = [end.get("data_bound") for end in fine]  # none of a cell of before
     return {
         "marks": list(epoch_marks(facts["rounds"], facts["at_zero"], objectives, passes, data_bounds)),
         "status": ends[-1]["status"],
