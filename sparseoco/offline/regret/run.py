@@ -75,8 +75,12 @@ def epoch_marks(
                 second.add(ends[k], values[k])
         loss = float(every.total)
         mark = {"epoch": epoch, "T": ends[epoch], "passes": passes[epoch - 1], "epoch_objective": values[epoch]}
-        mark["data_bound"] = data_bounds[epoch - 1]
-        yield mark | {"loss": loss, "penalty_error": abs(loss - float(second.total)), "penalty": 0.0, "exact": False}
+        own = {"data_bound": data_bounds[epoch - 1]}
+        yield (
+            mark
+            | own
+            | {"loss": loss, "penalty_error": abs(loss - float(second.total)), "penalty": 0.0, "exact": False}
+        )
 
 
 class Sums(NamedTuple):
