@@ -70,10 +70,10 @@ def test_an_unknown_name_lists_the_ones_there_are() -> None:
 def test_a_grid_is_a_product_in_the_order_of_the_definition() -> None:
     learner = Learner("fobos", grid={"lam": [0, 1e-3], "eta0": [1, 0.1]}, n_features=3)
     assert learner.configurations == [
-        {"eta0": eta0, "lam": lam, "step": "sqrt"} for eta0 in (1.0, 0.1) for lam in (0.0, 1e-3)
+        {"eta0": eta0, "lam": lam, "step": "sqrt", "model": "linear"} for eta0 in (1.0, 0.1) for lam in (0.0, 1e-3)
     ]
     assert Learner("fobos", grid={"lam": 0.1}, n_features=3).configurations == [
-        {"eta0": 0.5, "lam": 0.1, "step": "sqrt"}
+        {"eta0": 0.5, "lam": 0.1, "step": "sqrt", "model": "linear"}
     ]
     assert Learner("fobos", grid=[{"lam": 3}, {}], n_features=3, n_classes=5).n_columns == 10
     assert Learner("rda", penalty="box", n_features=3).configurations == [{"gamma": 1.0, "R": 1.0}]
