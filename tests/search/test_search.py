@@ -27,16 +27,16 @@ from sparseoco.training.block import Block
 from sparseoco.training.learner import Learner
 from sparseoco.training.options import Halving, SearchOptions
 from sparseoco.training.search_tables import read_metrics
-from sparseoco.training.stream import StreamPosition
+from sparseoco.training.stream import NO_FOLD, StreamPosition
 from tests.support.commands import Cli
 from tests.support.damage import forge
 from tests.support.errors import raises_code
+from tests.support.folders import assert_same_folder
 from tests.support.processes import forks_with, worker_processes
 from tests.support.searches import TablesOf, block_of, cells, learn_up_to, plain_search, search_tables
 from tests.support.stores import make_store, store_of
 
 pytestmark = pytest.mark.usefixtures("early_rungs")
-DETERMINED = ("metrics.parquet", "curves.parquet", "feature_survival.parquet", "best.json")
 OPTIONS = plain_search(
     algorithms={
         "cl-fobos": {"lam": [1e-4, 1e-3, 1e-2], "eta0": [0.1, 1.0]},
@@ -165,9 +165,8 @@ def test_steps_leave_the_same_bytes_each_time(store: Path, tmp_path: Path) -> No
     for name in ("a", "b"):
         steps.search(store, tmp_path / name, OPTIONS, ClusterOptions(threads=1 if name == "a" else 2))
         steps.train_best(store, tmp_path / name, ClusterOptions(threads=1))
-    for file in [*(f"search/{name}" for name in DETERMINED), "run.json", "model/model.json", "model/weights.parquet"]:
-        if file != "run.json":
-            assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes(), file
+    for part in ("search", "model"):
+        assert_same_folder(tmp_path / "a" / part, tmp_path / "b" / part)
     table = read_metrics(tmp_path / "a")
     assert table.num_rows == 48
     assert min(table["seconds"].to_pylist()) > 0
@@ -210,8 +209,7 @@ def test_killed_at_any_moment_and_run_again_it_ends_with_the_same_bytes(tmp_path
     process.join()
     assert process.exitcode == 0
     assert all(path.stat().st_mtime_ns == when for path, when in kept.items())
-    for file in DETERMINED:
-        assert (tmp_path / "run" / "search" / file).read_bytes() == (tmp_path / "whole" / "search" / file).read_bytes()
+    assert_same_folder(tmp_path / "run" / "search", tmp_path / "whole" / "search")
 
 
 @pytest.mark.fault(1)
@@ -231,8 +229,7 @@ def test_killed_workers_change_nothing(tmp_path: Path, kills: int) -> None:
         time.sleep(0.02)
     assert process.exitcode == 0
     assert killed
-    for file in DETERMINED:
-        assert (tmp_path / "run" / "search" / file).read_bytes() == (tmp_path / "whole" / "search" / file).read_bytes()
+    assert_same_folder(tmp_path / "run" / "search", tmp_path / "whole" / "search")
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -385,16 +382,19 @@ def test_the_command_lists_unfinished_configurations(narrow: Path, tmp_path: Pat
 GRID = {"lam": [1e-4, 1e-2], "eta0": [0.1, 1.0]}
 
 
+def saved(store: Store, folder: Path, folds: int, fold: int) -> BlockRun:
+    """A block in the middle of its stream, whose state is in the folder `states`."""
+    run = BlockRun.new(block_of(plain_search(algorithms={"cl-fobos": GRID}, folds=folds), store, fold), store)
+    learn_up_to(run, open_corpus(store, folder), StreamPosition(1, 100))
+    save_checkpoint(folder / "states", run)
+    return run
+
+
 @pytest.fixture
 def kept(tmp_path: Path) -> tuple[Path, Block, BlockRun]:
     """A folder with the state of a block in the middle of its stream."""
-    store = Store.open(make_store(tmp_path / "store"))
-    options = plain_search(algorithms={"cl-fobos": GRID}, folds=1)
-    block = block_of(options, store)
-    run = BlockRun.new(block, store)
-    learn_up_to(run, open_corpus(store, tmp_path), StreamPosition(1, 100))
-    save_checkpoint(tmp_path / "states", run)
-    return tmp_path / "states", block, run
+    run = saved(Store.open(make_store(tmp_path / "store")), tmp_path, 1, NO_FOLD)
+    return tmp_path / "states", run.block, run
 
 
 def test_a_state_is_loaded_as_saved(kept: tuple[Path, Block, BlockRun]) -> None:
@@ -422,12 +422,7 @@ def test_a_state_that_cannot_be_read_now_is_learned_again(kept: tuple[Path, Bloc
 @pytest.mark.fault(52)
 def test_the_state_of_another_fold_is_not_believed(tmp_path: Path) -> None:
     store = Store.open(make_store(tmp_path / "store"))
-    options = plain_search(algorithms={"cl-fobos": GRID}, folds=2)
-    blocks = [block_of(options, store, fold) for fold in (0, 1)]
-    for block in blocks:
-        run = BlockRun.new(block, store)
-        learn_up_to(run, open_corpus(store, tmp_path), StreamPosition(1, 100))
-        save_checkpoint(tmp_path / "states", run)
+    blocks = [saved(store, tmp_path, 2, fold).block for fold in (0, 1)]
     first, second = (tmp_path / "states").glob("*.learner")
     first.write_bytes(second.read_bytes())
     found = [load_checkpoint(tmp_path / "states", block, StreamPosition(1, 200)) for block in blocks]
