@@ -27,7 +27,7 @@ from sparseoco.training.block import Block
 from sparseoco.training.learner import Learner
 from sparseoco.training.options import Halving, SearchOptions
 from sparseoco.training.search_tables import read_metrics
-from sparseoco.training.stream import NO_FOLD, StreamPosition
+from sparseoco.training.stream import StreamPosition
 from tests.support.commands import Cli
 from tests.support.damage import forge
 from tests.support.errors import raises_code
@@ -382,19 +382,16 @@ def test_the_command_lists_unfinished_configurations(narrow: Path, tmp_path: Pat
 GRID = {"lam": [1e-4, 1e-2], "eta0": [0.1, 1.0]}
 
 
-def saved(store: Store, folder: Path, folds: int, fold: int) -> BlockRun:
-    """A block in the middle of its stream, whose state is in the folder `states`."""
-    run = BlockRun.new(block_of(plain_search(algorithms={"cl-fobos": GRID}, folds=folds), store, fold), store)
-    learn_up_to(run, open_corpus(store, folder), StreamPosition(1, 100))
-    save_checkpoint(folder / "states", run)
-    return run
-
-
 @pytest.fixture
 def kept(tmp_path: Path) -> tuple[Path, Block, BlockRun]:
     """A folder with the state of a block in the middle of its stream."""
-    run = saved(Store.open(make_store(tmp_path / "store")), tmp_path, 1, NO_FOLD)
-    return tmp_path / "states", run.block, run
+    store = Store.open(make_store(tmp_path / "store"))
+    options = plain_search(algorithms={"cl-fobos": GRID}, folds=1)
+    block = block_of(options, store)
+    run = BlockRun.new(block, store)
+    learn_up_to(run, open_corpus(store, tmp_path), StreamPosition(1, 100))
+    save_checkpoint(tmp_path / "states", run)
+    return tmp_path / "states", block, run
 
 
 def test_a_state_is_loaded_as_saved(kept: tuple[Path, Block, BlockRun]) -> None:
@@ -422,7 +419,12 @@ def test_a_state_that_cannot_be_read_now_is_learned_again(kept: tuple[Path, Bloc
 @pytest.mark.fault(52)
 def test_the_state_of_another_fold_is_not_believed(tmp_path: Path) -> None:
     store = Store.open(make_store(tmp_path / "store"))
-    blocks = [saved(store, tmp_path, 2, fold).block for fold in (0, 1)]
+    options = plain_search(algorithms={"cl-fobos": GRID}, folds=2)
+    blocks = [block_of(options, store, fold) for fold in (0, 1)]
+    for block in blocks:
+        run = BlockRun.new(block, store)
+        learn_up_to(run, open_corpus(store, tmp_path), StreamPosition(1, 100))
+        save_checkpoint(tmp_path / "states", run)
     first, second = (tmp_path / "states").glob("*.learner")
     first.write_bytes(second.read_bytes())
     found = [load_checkpoint(tmp_path / "states", block, StreamPosition(1, 200)) for block in blocks]
