@@ -30,13 +30,6 @@ def of_kind(kind: str, pages: list[Path] = PAGES) -> list[object]:
     ]
 
 
-def written_commands(page: Path) -> list[str]:
-    """Commands of console blocks, and code in the text that begins like one of ours."""
-    lines = [line for block in blocks(page) if block.kind == "console" for line, _ in block.commands]
-    prose = re.sub(r"^ *```.*?^ *```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
-    return lines + re.findall(r"(?<!`)`(sparseoco [a-z-][^`]*)`(?!`)", prose)
-
-
 @pytest.mark.parametrize("text", of_kind("python"))
 def test_python_compiles(text: str) -> None:
     ast.parse(text)
@@ -44,8 +37,11 @@ def test_python_compiles(text: str) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_commands_and_their_options_exist(page: Path) -> None:
+    """Commands of console blocks, and code in the text that begins like one of ours."""
     saved = {block.file for block in blocks(page)}
-    for line in written_commands(page):
+    lines = [line for block in blocks(page) if block.kind == "console" for line, _ in block.commands]
+    prose = re.sub(r"^ *```.*?^ *```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    for line in lines + re.findall(r"(?<!`)`(sparseoco [a-z-][^`]*)`(?!`)", prose):
         for program, *arguments in simple_commands(line):
             if program == "sparseoco":
                 check_our_command(arguments)

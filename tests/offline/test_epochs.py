@@ -371,11 +371,7 @@ SHARED: dict[str, st.SearchStrategy[Any]] = {
 }
 
 
-def name_of(way: dict[str, str]) -> str:
-    return "-".join(way.values())
-
-
-@pytest.mark.parametrize("way", problems.WAYS, ids=name_of)
+@pytest.mark.parametrize("way", problems.WAYS, ids=lambda way: "-".join(way.values()))
 @pytest.mark.parametrize("loss", ["logistic", "hinge", "squared_hinge"])
 @settings(max_examples=8, deadline=None)
 @given(data=st.data(), stream=streams() | streams(weighted=True), seed=st.integers(0, 2**63 - 1))

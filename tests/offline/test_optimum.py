@@ -221,14 +221,6 @@ def test_no_penalty_needs_a_box() -> None:
     assert (np.abs(found.weights) == 0.3).any()
 
 
-def test_a_column_has_the_bits_it_has_alone() -> None:
-    X, y = problems.problem("logistic", 80, 30, 9)
-    together = offline_optimum(X, y, alpha=[3.0, 0.3], tol=1e-8)
-    for i, alpha in enumerate((3.0, 0.3)):
-        alone = offline_optimum(X, y, alpha=alpha, tol=1e-8)
-        np.testing.assert_array_equal(together.weights[i], alone.weights)
-
-
 @pytest.mark.parametrize("scale", [1.0, 300.0, 0.5])
 def test_rows_of_a_span_by_columns_are_those_of_its_passes(scale: float) -> None:
     X, y = problems.problem("logistic", 70, 12, 8)
@@ -565,6 +557,7 @@ def test_the_optimum_is_that_of_scikit_learn(
 
 
 def test_classes_are_one_against_the_rest() -> None:
+    """Each class and α has the bits that it has alone."""
     X, _ = problems.problem("logistic", 200, 30, 1)
     labels = np.random.default_rng(1).integers(0, 3, 200)
     found = offline_optimum(X, labels, alpha=[0.5, 4.0], n_classes=3)

@@ -138,10 +138,6 @@ def begun(algorithm: str, store: Path, model: Path, classes: int = 2, **paramete
     return learner, take_weights(Origin.of(model), learner, Store.open(store))
 
 
-def weights_by_name(model: Model) -> dict[str, float]:
-    return dict(zip(model.table["feature"].to_pylist(), model.table["weight"].to_pylist(), strict=True))
-
-
 def test_another_learner_starts_from_the_weights(store: Path, tmp_path: Path) -> None:
     model = train(store, tmp_path / "first", epochs=2)
     for algorithm in ("cl-fobos", "fobos"):
@@ -167,7 +163,7 @@ def test_another_learner_starts_from_the_weights(store: Path, tmp_path: Path) ->
 
 def test_features_are_found_by_name(store: Path, tmp_path: Path) -> None:
     model = train(store, tmp_path / "first")
-    here = weights_by_name(model)
+    here = dict(zip(model.table["feature"].to_pylist(), model.table["weight"].to_pylist(), strict=True))
     terms = [f"t{i}" for i in reversed(range(0, FEATURES, 2))] + [f"new{i}" for i in range(FEATURES // 2)]
     other = with_terms(make_store(tmp_path / "other"), terms)
     learner, found = begun("cl-fobos", other, tmp_path / "first")
