@@ -247,7 +247,10 @@ def test_a_stopped_run_ends_within_ten_seconds_and_resumes(tmp_path: Path, numbe
 
 
 def test_help_shows_no_python_types(cli: Cli) -> None:
-    for name in ["", *(command.name or command.callback.__name__ for command in app.registered_commands)]:
+    for name in [
+        "",
+        *(command.name or command.callback.__name__.replace("_", "-") for command in app.registered_commands),
+    ]:
         printed = cli(*name.split(), "--help").out
         assert not re.search(r"<[A-Za-z]+( range)?>|Location|\blist\[|\bDIR\b", printed), name
 

@@ -362,6 +362,7 @@ TABLE: dict[str, Entries] = {
     },
     "export": {"--to": Elsewhere("there is one kind"), "--out": Elsewhere(PLACE)},
     "algorithms": {},
+    "check-learner": dict.fromkeys(("--dense", "--no-dense"), Elsewhere("tests/learners/test_outside.py")),
     "optimum": OPTIMUM,
     "regret": REGRET,
     "reproduce": {

@@ -295,9 +295,8 @@ def test_a_stopped_search_continues_from_its_parts(
 
 def test_a_model_of_parts(client: Client, store: Store, tmp_path: Path) -> None:
     given = options(folds=1)
-    (chosen,) = [
-        c for c in given.configurations() if c.parameters == {"lam": LAM, "eta0": ETA, "step": "sqrt", "parts": PARTS}
-    ]
+    wanted = {"lam": LAM, "eta0": ETA, "step": "sqrt", "model": "linear", "parts": PARTS}
+    (chosen,) = [c for c in given.configurations() if c.parameters == wanted]
     train_model(Session(client, store), chosen, given, tmp_path / "model", {})
     model, (X, y) = Model(tmp_path / "model"), dense(store)
     w = mixed(X, y, PARTS, NO_FOLD)[-1][0]
