@@ -36,7 +36,8 @@ from tests.support.texts import write_reviews, write_run_file
 # ----------------------------------------------------------------------------------------------------------------------
 
 
-def test_a_run_file_from_text_to_report(tmp_path: Path, cli: Cli) -> None:
+def test_a_run_file_from_text_to_report(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cli: Cli) -> None:
+    monkeypatch.setattr("sparseoco.cli.console.FIRST_LINE", 3600.0)  # however long compilation takes
     said = cli("run", write_run_file(tmp_path))
     assert "report: " in said.out
     assert re.search(r"evaluation: error [\d.]+% on 50 documents", said.out)
