@@ -105,10 +105,8 @@ def build_learn(rule):
                     if played > 0:
                         own = numbers_of(numbers[first + c])
                         direction(np.int64(own.repetition), t, c, flat, v[c])
-                        opposite[c] = 0.0
                         for k in range(start, stop):
                             z[c] += values[k] * (y[indices[k]] + own.delta * v[c, indices[k]])
-                            opposite[c] += values[k] * (y[indices[k]] - own.delta * v[c, indices[k]])
                     else:
                         for k in range(start, stop):
                             z[c] += values[k] * y[indices[k]]
@@ -120,6 +118,11 @@ def build_learn(rule):
                 loss_sum[q] += incurred[0]
                 surplus[q] += (weight - 1.0) * incurred[0]
                 if played == 2:
+                    for c in range(outputs):
+                        y, own = points[first + c], numbers_of(numbers[first + c])
+                        opposite[c] = 0.0
+                        for k in range(start, stop):
+                            opposite[c] += values[k] * (y[indices[k]] - own.delta * v[c, indices[k]])
                     respond_row(
                         loss, opposite, u, losses_there, outputs, labels[i], t, own_diverged, unused, unused_error
                     )

@@ -117,7 +117,7 @@ KINDS = {
     "ingest more": "",
     "search": "#-#-#-#.learner metrics.parquet #-#.json feature_survival.parquet curves.parquet #-#.parquet "
     "timings.parquet held_out.parquet #-#-#-#.json",
-    "train": "#-slopes-#.npy #-total.npz sizes.npy state-#.npz state-#.json state-#.npy",
+    "train": "#-slopes-#.npy #-total.npz sizes.npy epoch-#.npz epoch-#.json epoch-#.npy",
     "train on features": "vocabulary.parquet weights.parquet features.npz curve.parquet learner.npz entry-#.json",
     "run": "run.json model.json #-#-#-part-#-#.npz labels.npz range-#.json best.json test.parquet evaluation.json "
     "shard-#.npz",

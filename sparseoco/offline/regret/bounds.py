@@ -567,10 +567,7 @@ REGRET = pa.schema(
         ("bound_name", pa.string()),
         ("loss_regret", pa.float64()),  # Σ_{t≤T} f_t(w_t) − f_t(x), without penalties, against the x of `optimum`
         ("loss_bound", pa.float64()),  # bound + ψ_{1:T}(x), on loss_regret; null where ψ_t depends on the learner
-        (
-            "data_bound",
-            pa.float64(),
-        ),  # 4 Σ_i R_iΔ_{T,i} of this run of an epoch method; its mean bounds the mean regret
+        ("data_bound", pa.float64()),  # 4 Σ_i R_iΔ_{T,i} of this run of an epoch method; its mean bounds mean regret
     ]
 )
 SLOPES = pa.schema(

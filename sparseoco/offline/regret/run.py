@@ -74,13 +74,9 @@ def epoch_marks(
             if k % 2 == 0 or k == epoch:
                 second.add(ends[k], values[k])
         loss = float(every.total)
-        mark = {"epoch": epoch, "T": ends[epoch], "passes": passes[epoch - 1], "epoch_objective": values[epoch]}
-        own = {"data_bound": data_bounds[epoch - 1]}
-        yield (
-            mark
-            | own
-            | {"loss": loss, "penalty_error": abs(loss - float(second.total)), "penalty": 0.0, "exact": False}
-        )
+        mark: Row = {"epoch": epoch, "T": ends[epoch], "passes": passes[epoch - 1], "epoch_objective": values[epoch]}
+        mark |= {"loss": loss, "penalty_error": abs(loss - float(second.total)), "penalty": 0.0, "exact": False}
+        yield mark | {"data_bound": data_bounds[epoch - 1]}
 
 
 class Sums(NamedTuple):
@@ -144,7 +140,7 @@ def measure_epochs(session: Session, block: Block, cells: Location, work: Locati
     pool = TaskPool(client, "The quantities of a bound could not be computed")
     facts = pool.call(_facts, EpochTask(block, store_reference(store)), columns)
     objectives, passes = [end["objective"] for end in fine], [end["rows"] / store.n_rows for end in fine]
-    data_bounds = [end.get("data_bound") for end in fine]  # none of a cell of before
+    data_bounds = [end.get("data_bound") for end in fine]  # cells of earlier versions have none
     return {
         "marks": list(epoch_marks(facts["rounds"], facts["at_zero"], objectives, passes, data_bounds)),
         "status": ends[-1]["status"],
