@@ -28,6 +28,7 @@ from typing import Any
 
 import numba
 import numpy as np
+from llvmlite import ir
 from numba.core.caching import CompileResultCacheImpl
 from numba.core.ccallback import CFunc
 from numba.core.codegen import JITCodeLibrary
@@ -296,6 +297,14 @@ def compiled_address(function: Callable[..., Any], key: list[str], types: tuple[
     )
     _CALLBACKS.append(callback)
     return int(callback.address)
+
+
+def call_address(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+    """The code of an intrinsic whose arguments are an address of `compiled_address` and those of the function there."""
+    address, *arguments = values
+    kind = ir.FunctionType(ir.VoidType(), [argument.type for argument in arguments])
+    builder.call(builder.inttoptr(address, kind.as_pointer()), arguments)
+    return context.get_dummy_value()
 
 
 def _compile(

@@ -13,8 +13,11 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
+from numba import types
+from numba.core import config
+from numba.extending import intrinsic
 
-from sparseoco.core.compile_cache import compiled_restrict, register_jitable
+from sparseoco.core.compile_cache import call_address, compiled_address, compiled_restrict, register_jitable
 from sparseoco.core.errors import InputError
 from sparseoco.kernels.columns import MARGINS, ColumnBlock, Rows, by_row
 from sparseoco.kernels.responses import respond_row, row_loss
@@ -62,6 +65,49 @@ def direction(repetition, t, output, flat, v):
         v[i] /= norm
 
 
+# ----------------------------------------------------------------------------------------------------------------------
+# Projections are called by their address: they are longer than the loop over rows, and shared by several of them.
+
+
+POINT, MEMORY = types.float64[::1], types.float64[:, ::1]
+
+
+@intrinsic
+def _call(typing_context, project, y, memory, numbers):
+    """Call the machine code of `projection_of` at an address."""
+    if (y, memory, numbers) != (POINT, MEMORY, POINT):
+        return None
+
+    return types.void(types.int64, POINT, MEMORY, POINT), call_address
+
+
+def _call_uncompiled(project, y, memory, numbers):
+    project(y, memory, numbers)
+
+
+project_point = _call_uncompiled if config.DISABLE_JIT else _call
+
+
+@lru_cache(maxsize=64)
+def projection_of(rule: DenseRule) -> Any:
+    """The address of ``project(y, memory, numbers)``, with a row of numbers; without compilation the function."""
+    own = rule.project
+
+    def project(y, memory, numbers):
+        own(y, memory, numbers_of(numbers))
+
+    if config.DISABLE_JIT:
+        return project
+    return compiled_address(project, [f"{own.__module__}.{own.__qualname__}"], (POINT, MEMORY, POINT))
+
+
+@compiled_restrict
+def project_all(project, points, memories, numbers):
+    """Project the points of all columns."""
+    for c in range(points.shape[0]):
+        project_point(project, points[c], memories[c], numbers[c])
+
+
 class DenseState(NamedTuple):
     """State without the sums: `points` (columns, n) and `memories` (columns, m, n), float64."""
 
@@ -76,11 +122,12 @@ def build_learn(rule):
 
     `labels` and `loss` are those of `stream.build_learn`, as are `weights`, which multiply the rows' losses and so
     their gradients. `played` and `flat` are those of the rule. Losses and errors of a bandit are those of the first
-    point that it plays. `margins_out` (rows, columns), unless empty, receives the margins of the predictions.
+    point that it plays. `project` is that of `projection_of`. `margins_out` (rows, columns), unless empty, receives the
+    margins of the predictions.
     """
-    move, project = rule.move, rule.project
+    move, stays = rule.move, rule.stays
 
-    def learn(rows, labels, weights, loss, outputs, rounds, state, progress, played, flat, margins_out):
+    def learn(rows, labels, weights, loss, outputs, rounds, state, progress, project, played, flat, margins_out):
         indptr, indices, values = rows
         points, memories, numbers = state
         diverged, loss_sum, surplus, error_count, _, _ = progress
@@ -141,16 +188,17 @@ def build_learn(rule):
                         g[:] = 0.0
                         for k in range(start, stop):
                             g[indices[k]] = weight * u[c] * values[k]
-                    move(points[first + c], memories[first + c], g, t, own, project)
+                    move(points[first + c], memories[first + c], g, t, own)
+                    if not stays:
+                        project_point(project, points[first + c], memories[first + c], numbers[first + c])
 
     return learn
 
 
 @lru_cache(maxsize=64)
-def dense_kernels(rule: DenseRule) -> tuple[Callable[..., None], Callable[..., None]]:
-    """The compiled loop of a rule and its projection; rules that move and project alike share them."""
-    move, project = (f"{f.__module__}.{f.__qualname__}" for f in (rule.move, rule.project))
-    return compiled_restrict(build_learn(rule), move, project), compiled_restrict(rule.project)
+def learn_of(rule: DenseRule) -> Callable[..., None]:
+    """The compiled loop of a rule; rules that move alike share it."""
+    return compiled_restrict(build_learn(rule), f"{rule.move.__module__}.{rule.move.__qualname__}", str(rule.stays))
 
 
 @dataclass(eq=False, repr=False)
@@ -178,7 +226,7 @@ class DenseColumns(ColumnBlock):
     def __post_init__(self) -> None:
         rule, configurations, outputs, n_features = self.rule, self.configurations, self.outputs, self.n_features
         self.columns = self.width = len(configurations) * outputs
-        self._learn, self._project = dense_kernels(rule)
+        self._learn, self._project = learn_of(rule), projection_of(rule)
         numbers = [_numbers(rule, entry, n_features) for entry in configurations for _ in range(outputs)]
         self.numbers = np.array(numbers, np.float64)
         self.points = np.full((self.columns, n_features), 1.0 / n_features if rule.flat else 0.0)
@@ -215,6 +263,7 @@ class DenseColumns(ColumnBlock):
             int(self.clock[0]),
             DenseState(self.points, self.memories, self.numbers),
             self.progress,
+            self._project,
             self.rule.played,
             self.rule.flat,
             margins,
@@ -243,8 +292,7 @@ class DenseColumns(ColumnBlock):
 
         Points are projected onto their sets; memories are those of round 1."""
         self.points[...] = weights[:, columns].T
-        for point, memory, numbers in zip(self.points, self.memories, self.numbers, strict=True):
-            self._project(point, memory, Numbers(*numbers))
+        project_all(self._project, self.points, self.memories, self.numbers)
         self.clock[0] = rows
 
     def pad(self) -> None:

@@ -3,12 +3,11 @@
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from llvmlite import ir
 from numba import types
 from numba.core import config
 from numba.extending import intrinsic
 
-from sparseoco.core.compile_cache import compiled_address, register_jitable
+from sparseoco.core.compile_cache import call_address, compiled_address, register_jitable
 from sparseoco.learners.losses import Loss
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -132,14 +131,8 @@ def _call(typing_context, respond, bound, z, u, losses, outputs, label, t, diver
     if [array.dtype for array in arrays] != kinds or not all(array.layout == "C" for array in arrays):
         return None
 
-    def generate(context, builder, signature, values):
-        address, *passed = values
-        kind = ir.FunctionType(ir.VoidType(), [value.type for value in passed])
-        builder.call(builder.inttoptr(address, kind.as_pointer()), passed)
-        return context.get_dummy_value()
-
     before = types.int64, types.float64, z, u, losses, types.int64, label, types.int64
-    return types.void(*before, diverged, loss_sum, error_count), generate
+    return types.void(*before, diverged, loss_sum, error_count), call_address
 
 
 def _call_uncompiled(respond, *arguments):

@@ -559,8 +559,9 @@ def is_truncated(name: str, loss: Loss, configuration: Mapping[str, Any], obstac
 #     y,
 # or for a bandit x = y + δv with a random direction v, and calls
 #
-# - ``move(y, memory, g, t, numbers, project)`` — update y and memory in place, given the gradient g of round t or a
-#   bandit's estimate of it;
+# - ``move(y, memory, g, t, numbers)`` — update y and memory in place, given the gradient g of round t or a bandit's
+#   estimate of it;
+# - ``project(y, memory, numbers)`` — then project y onto the set in place, see `sparseoco.learners.domains`;
 # - ``begin(memory, numbers)`` — in plain NumPy: initialise the memory, given as zeros. The point starts at the centre.
 
 
@@ -578,8 +579,7 @@ class DenseRule(NamedTuple):
 
     move: Callable[..., None]
     project: Callable[..., None]
-    """``project(y, memory, numbers)``: project y onto the set in place, see `sparseoco.learners.domains`. Also applied
-    to initial weights."""
+    """Also applied to initial weights."""
     numbers: Callable[[Mapping[str, Any], int], Numbers]
     """``numbers(configuration, n)`` for n features. Raises `InputError` for parameters that cannot be combined."""
     memory: Callable[[int], int] = no_memory
@@ -587,6 +587,8 @@ class DenseRule(NamedTuple):
     begin: Callable[..., None] = begin_with_zeros
     played: int = 0
     """Of a bandit: in how many points a round reveals the loss, 1 or 2. 0 if a round reveals the gradient."""
+    stays: bool = False
+    """Whether `move` never leaves the set, so that only initial weights are projected."""
     flat: bool = False
     """Whether the set lies in a hyperplane Σ x_i = constant and so has dimension n − 1."""
 

@@ -214,9 +214,30 @@ def onto_ball_in_metric(x, B, numbers):
 
 
 @register_jitable
+def absolute_sum(x):
+    """‖x‖₁."""
+    total = 0.0
+    for i in range(x.shape[0]):
+        total += abs(x[i])
+    return total
+
+
+@register_jitable
+def true_places(mask):
+    """The positions of True."""
+    places, count = np.empty(mask.shape[0], np.int64), 0
+    for i in range(mask.shape[0]):
+        if mask[i]:
+            places[count] = i
+            count += 1
+    return places[:count]
+
+
+@register_jitable
 def product(B, q, p):
     """p = Bq for a symmetric B, row by row of B, so that the inner loop vectorises."""
-    p[:] = 0.0
+    for i in range(q.shape[0]):
+        p[i] = 0.0
     for j in range(q.shape[0]):
         if q[j] != 0.0:
             for i in range(q.shape[0]):
@@ -259,7 +280,8 @@ def shrink_in_metric(z, B, R):
             break
         for i in range(d):
             Q[k, i] = p[i] / beta[k - 1]
-    z[:] = 0.0
+    for i in range(d):
+        z[i] = 0.0
     for j in range(k):
         for i in range(d):
             z[i] += h[j] * Q[j, i]
@@ -319,17 +341,28 @@ def multiplier(alpha, beta, k, size, R, h, w):
 
 
 @register_jitable
+def threshold_of(values, size):
+    """The sum of all values, and the τ with Σ max(v_i − τ, 0) = size; sorts `values`."""
+    values.sort()
+    total, tau = 0.0, 0.0
+    for i in range(values.shape[0]):
+        value = values[values.shape[0] - 1 - i]
+        total += value
+        least = (total - size) / (i + 1.0)
+        if value > least:
+            tau = least
+    return total, tau
+
+
+@register_jitable
 def onto_simplex(x, B, numbers):
     """Euclidean: max(x_i − τ, γ/n) with τ such that the sum is 1, found by sorting."""
     n = x.shape[0]
     floor = numbers.gamma / n
-    ordered = np.sort(x - floor)[::-1]
-    total, tau = 0.0, 0.0
+    above = np.empty_like(x)
     for i in range(n):
-        total += ordered[i]
-        least = (total - (1.0 - numbers.gamma)) / (i + 1.0)
-        if ordered[i] > least:
-            tau = least
+        above[i] = x[i] - floor
+    _, tau = threshold_of(above, 1.0 - numbers.gamma)
     for i in range(n):
         x[i] = max(x[i] - floor - tau, 0.0) + floor
 
@@ -384,7 +417,7 @@ def join(worst, active, s, z, B, image, bend):
     """
     n = s.shape[0]
     while True:
-        members = np.flatnonzero(active)
+        members = true_places(active)
         wanted = held_multipliers(members, z, B, image, bend)
         share, first = 1.0, -1
         for a in range(members.shape[0]):
@@ -446,7 +479,7 @@ def residual(s, active, z, B, image, bend, x):
 @register_jitable
 def to_size(x, R):
     """x·R/‖x‖₁, which takes rounding away."""
-    size = np.abs(x).sum()
+    size = absolute_sum(x)
     for i in range(x.shape[0]):
         x[i] *= R / size
 
@@ -455,13 +488,10 @@ def to_size(x, R):
 def onto_l1(x, B, numbers):
     """Euclidean: sign(x_i)·max(|x_i| − τ, 0) with τ such that the absolute values add up to R, found by sorting."""
     R = numbers.radius * (1.0 - numbers.gamma)
-    ordered = np.sort(np.abs(x))[::-1]
-    total, tau = 0.0, 0.0
+    sizes = np.empty_like(x)
     for i in range(x.shape[0]):
-        total += ordered[i]
-        least = (total - R) / (i + 1.0)
-        if ordered[i] > least:
-            tau = least
+        sizes[i] = abs(x[i])
+    total, tau = threshold_of(sizes, R)
     if total > R:
         for i in range(x.shape[0]):
             x[i] = math.copysign(max(abs(x[i]) - tau, 0.0), x[i])
@@ -477,16 +507,20 @@ def onto_l1_in_metric(x, B, numbers):
     """
     n = x.shape[0]
     R = numbers.radius * (1.0 - numbers.gamma)
-    if np.abs(x).sum() <= R:
+    if absolute_sum(x) <= R:
         return
-    held = x == 0.0
-    sign, u, slope, image, none = np.sign(x), np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n)
+    held = np.zeros(n, np.bool_)
+    sign, u, slope, image, none = np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n)
+    for i in range(n):
+        held[i] = x[i] == 0.0
+        sign[i] = 0.0 if held[i] else math.copysign(1.0, x[i])
     level, last, before = 0.0, -1, 0.0  # rounding only could change the last one back
     for _ in range(20 * n):
         product(B, sign, image)
-        members = np.flatnonzero(held)
+        members = true_places(held)
         wanted = held_multipliers(members, image, B, none, 1.0)
-        slope[:] = sign
+        for i in range(n):
+            slope[i] = sign[i]
         for a in range(members.shape[0]):
             slope[members[a]] = wanted[a]
         product(B, slope, image)

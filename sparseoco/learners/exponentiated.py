@@ -87,13 +87,13 @@ def remember(memory, g, numbers, width):
 
 
 @register_jitable
-def move_on_simplex(y, memory, g, t, numbers, project):
+def move_on_simplex(y, memory, g, t, numbers):
     remember(memory, g, numbers, 1.0)
     ao_eg_weights(memory[0], memory[1], ao_eg_scale(numbers.spread, memory[2, 0], y.shape[0]), y)
 
 
 @register_jitable
-def move_in_l1(y, memory, g, t, numbers, project):
+def move_in_l1(y, memory, g, t, numbers):
     R, n = numbers.radius, y.shape[0]
     remember(memory, g, numbers, R)
     total, guess, x = np.empty(2 * n), np.empty(2 * n), np.empty(2 * n)
@@ -154,8 +154,8 @@ def ao_eg_numbers(configuration: Mapping[str, Any], n: int) -> Numbers:
 
 def rule(loss: Loss, penalty: Penalty, configuration: Mapping[str, Any]) -> DenseRule:
     if configuration["domain"] == "simplex":
-        return DenseRule(move_on_simplex, start_on_simplex, ao_eg_numbers, memory_rows, flat=True)
-    return DenseRule(move_in_l1, start_in_l1, ao_eg_numbers, memory_rows)
+        return DenseRule(move_on_simplex, start_on_simplex, ao_eg_numbers, memory_rows, stays=True, flat=True)
+    return DenseRule(move_in_l1, start_in_l1, ao_eg_numbers, memory_rows, stays=True)
 
 
 DOMAIN = categorical("domain", ("l1", "simplex"), "feasible set: Σ|x_i| ≤ R, or x ≥ 0 with Σ x_i = 1")

@@ -57,11 +57,10 @@ def numbers_in(
 
 
 @register_jitable
-def descend(y, memory, g, t, numbers, project):
+def descend(y, memory, g, t, numbers):
     eta = numbers.rate / math.sqrt(t)
     for i in range(y.shape[0]):
         y[i] -= eta * g[i]
-    project(y, memory, numbers)
 
 
 def ogd_numbers(configuration: Mapping[str, Any], n: int) -> Numbers:
@@ -103,7 +102,7 @@ OGD = Algorithm(
 
 
 @register_jitable
-def newton_step(y, memory, g, t, numbers, project):
+def newton_step(y, memory, g, t, numbers):
     p = np.empty_like(y)
     product(memory, g, p)
     q = 0.0
@@ -119,7 +118,6 @@ def newton_step(y, memory, g, t, numbers, project):
         if p[i] != 0.0:
             for j in range(y.shape[0]):
                 memory[i, j] -= p[i] * p[j]
-    project(y, memory, numbers)
 
 
 def square(n: int) -> int:

@@ -236,6 +236,7 @@ class TermWeights:
         Raises `InputError` if ``tf = "log"`` and a value is not positive.
         """
         out = np.empty(counts.size, dtype)
+        counts = np.ascontiguousarray(counts, np.float64)  # of any type: one kernel
         if weigh_rows(np.asarray(indptr, np.int64), indices, counts, self.rows, out) >= 0:
             raise InputError(
                 'tf = "log" is the logarithm of counts, and a document has a value that is not positive: use '

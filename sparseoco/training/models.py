@@ -166,7 +166,9 @@ class ModelFeatures(NamedTuple):
 
     def margins(self, rows: Csr) -> NDArray[np.float64]:
         """(documents, outputs): `matrix` times the weights."""
-        sums: NDArray[np.float64] = weighted_sums(rows[0], *self._weigh(rows), self.used, self.weights)
+        indices, values = self._weigh(rows)
+        values = np.ascontiguousarray(values, np.float64)  # of any type: one kernel
+        sums: NDArray[np.float64] = weighted_sums(rows[0], indices, values, self.used, self.weights)
         return sums
 
     def matrix(self, rows: Csr) -> "scipy.sparse.csr_matrix":

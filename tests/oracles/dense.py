@@ -35,16 +35,20 @@ def simplex_projection(z: Point, A: np.ndarray, floor: float) -> Point:
     """argmin ‖x − z‖_A, x_i ≥ floor, Σ x_i = 1: the best of the least points of all faces that are in the set."""
     n, best, found = len(z), np.inf, z
     for size in range(1, n + 1):
-        for free in map(list, combinations(range(n), size)):
-            held = [i for i in range(n) if i not in free]
-            x = np.full(n, floor)
-            # A_ff(x_f − z_f) + A_fh(x_h − z_h) = ν, Σ x_f = 1 − (n − size)·floor
-            K = np.block([[A[np.ix_(free, free)], -np.ones((size, 1))], [np.ones((1, size)), np.zeros((1, 1))]])
-            right = A[np.ix_(free, free)] @ z[free] - A[np.ix_(free, held)] @ (x[held] - z[held])
-            x[free] = np.linalg.solve(K, np.append(right, 1.0 - (n - size) * floor))[:-1]
-            distance = (x - z) @ A @ (x - z)
-            if x.min() >= floor - 1e-10 and distance < best:
-                best, found = distance, x
+        free = np.array(list(combinations(range(n), size)))
+        held = np.array([[i for i in range(n) if i not in own] for own in free.tolist()], int)
+        # A_ff(x_f − z_f) + A_fh(x_h − z_h) = ν, Σ x_f = 1 − (n − size)·floor
+        K = np.ones((len(free), size + 1, size + 1))
+        K[:, :-1, :-1], K[:, :-1, -1], K[:, -1, -1] = A[free[:, :, None], free[:, None]], -1.0, 0.0
+        right = np.full((len(free), size + 1, 1), 1.0 - (n - size) * floor)
+        moved = A[free[:, :, None], held[:, None]] @ (floor - z[held])[..., None]
+        right[:, :-1] = K[:, :-1, :-1] @ z[free][..., None] - moved
+        x = np.full((len(free), n), floor)
+        np.put_along_axis(x, free, np.linalg.solve(K, right)[:, :-1, 0], axis=1)
+        distance = np.einsum("fi,ij,fj->f", x - z, A, x - z)
+        distance[x.min(axis=1) < floor - 1e-10] = np.inf
+        if distance.min() < best:
+            best, found = distance.min(), x[distance.argmin()]
     return found
 
 
