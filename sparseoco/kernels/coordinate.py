@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sparseoco.core.compile_cache import compiled_restrict, register_jitable
+from sparseoco.kernels.stream import any_nonzero
 from sparseoco.learners.cao_rcd import ROUNDING, fill_line, fill_series, gradient_or_prediction, segment, update, weight
 from sparseoco.learners.losses import Loss
 from sparseoco.learners.numerics import response
@@ -183,7 +184,7 @@ def init_margins(first, stop, origin, data, columns, state):
         for c in range(columns.R.shape[0]):
             if state.slots[i, 0, c] != 0.0:
                 start_segment(i, c, 0, origin, columns, state, change)
-                moves = moves or state.lines[i, :, c].any()
+                moves = moves or any_nonzero(state.lines[i, :, c])
         if moves:
             add_line(state.lines.shape[1], i, data, state.lines[i], state.margins)
 
@@ -298,7 +299,7 @@ def build_play(slope, snap, P):
                     unlink(i, c, state.links, state.head)
                     start_segment(i, c, k + 1, origin, columns, state, change[b, :, c])
                     change[b, 0, c] -= shift[b, c]
-                    moves = moves or change[b, :, c].any()
+                    moves = moves or any_nonzero(change[b, :, c])
                 if moves:
                     add_line(P, i, data, change[b], margins)
 

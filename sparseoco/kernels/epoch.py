@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from sparseoco.core.compile_cache import compiled_restrict, register_jitable
 from sparseoco.kernels.columns import RowBatch
 from sparseoco.kernels.order import key
-from sparseoco.kernels.stream import part_of
+from sparseoco.kernels.stream import any_nonzero, part_of
 from sparseoco.learners.cao_ftrl import Scalars
 from sparseoco.learners.caos_erm import after_control_variate, update, weight
 from sparseoco.learners.losses import Loss
@@ -157,7 +157,8 @@ def build_play(slope, bound):
         for d in range(importance.shape[0]):
             largest = max(largest, indptr[edges[d + 1]] - indptr[edges[d]])
         features = np.empty(largest + max(largest, count), np.int64)  # those that a round plays or has a g̃ of
-        features[:count] = state.pending
+        for i in range(count):
+            features[i] = state.pending[i]
         x, g_tilde, deviation = np.zeros((3, features.shape[0], columns))  # zeros between rounds, but x
         z = np.empty(columns)
         for d in range(importance.shape[0]):
@@ -210,7 +211,7 @@ def build_play(slope, bound):
                     if corrected and refresh > 0.0:
                         state.control_variate[f, c] += refresh * deviation[i, c]
                     g_tilde[i, c] = deviation[i, c] = 0.0
-                if previous and slots[f, 2].any():
+                if previous and any_nonzero(slots[f, 2]):
                     features[count] = f
                     count += 1
         return features[:count]

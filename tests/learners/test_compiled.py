@@ -79,20 +79,22 @@ class Played(NamedTuple):
         rules = [rule for rule, _ in self.rules.values()]
         kernel = compiling.compiled(in_turn([build_rounds(rule) for rule in rules]), *map(str, map(rule_key, rules)))
         x = np.random.default_rng(2).choice([0.0, 0.7, -2.3], ROWS) * (np.arange(ROWS) >= GIVEN)
-        arrays = []
-        for rule, params in self.rules.values():
-            scalars, state = (np.zeros((len(kind._fields), len(params))) for kind in (rule.scalars, rule.state))
-            arrays.append((np.array(params).T.copy(), scalars, state, np.zeros((ROWS, len(params)))))
-        kernel(tuple((rule.start, x, *own) for rule, own in zip(rules, arrays, strict=True)))
-        return {f"{name} {k}": a for name, own in zip(self.rules, arrays, strict=True) for k, a in enumerate(own)}
+        columns = max(len(params) for _, params in self.rules.values())
+        kinds = [(rule.params, rule.scalars, rule.state) for rule in rules]
+        fields = (max(len(kind._fields) for kind in of_rules) for of_rules in zip(*kinds, strict=True))
+        arrays = [np.zeros((SHARE, rows, columns)) for rows in (*fields, ROWS)]
+        for own, (_, params) in zip(arrays[0], self.rules.values(), strict=False):
+            own[: len(params[0])] = np.array(params * columns).T[:, :columns]
+        kernel(x, *arrays)
+        return {f"{name} {k}": a[number] for number, name in enumerate(self.rules) for k, a in enumerate(arrays)}
 
 
 def build_rounds(rule: Rule) -> Any:
     """Rounds of one coordinate, as in `sparseoco.kernels.stream`; in every fourth the slope is 0."""
-    functions, timed, needs_row_norm = bind(rule), rule.clock_time is not None, rule.needs_row_norm
+    functions, timed, needs_row_norm, start = bind(rule), rule.clock_time is not None, rule.needs_row_norm, rule.start
 
-    def rounds(clock, x, params, scalars, state, out):  # type: ignore[no-untyped-def]
-        f, last = functions(), 0.0
+    def rounds(x, params, scalars, state, out):  # type: ignore[no-untyped-def]
+        f, last, clock = functions(), 0.0, start
         for t in range(x.shape[0]):
             if needs_row_norm:
                 clock = see_row(clock, abs(x[t]))
@@ -120,13 +122,20 @@ def build_rounds(rule: Rule) -> Any:
 
 
 def in_turn(functions: list[Any]) -> Any:
-    """A function that calls them all, each with arguments of its own."""
-    first, *others = functions
-    call, rest = compiling.register_jitable(first), compiling.register_jitable(in_turn(others)) if others else unused
+    """A function that calls them all, each with arrays of its own: of one that calls the next, code is made twice."""
+    a, b, c, d, e, f, g, h, i, j = [*map(compiling.register_jitable, functions), *[unused] * SHARE][:SHARE]
 
-    def each(arguments):  # type: ignore[no-untyped-def]
-        call(*arguments[0])
-        rest(arguments[1:])
+    def each(x, params, scalars, state, out):  # type: ignore[no-untyped-def]
+        a(x, params[0], scalars[0], state[0], out[0])
+        b(x, params[1], scalars[1], state[1], out[1])
+        c(x, params[2], scalars[2], state[2], out[2])
+        d(x, params[3], scalars[3], state[3], out[3])
+        e(x, params[4], scalars[4], state[4], out[4])
+        f(x, params[5], scalars[5], state[5], out[5])
+        g(x, params[6], scalars[6], state[6], out[6])
+        h(x, params[7], scalars[7], state[7], out[7])
+        i(x, params[8], scalars[8], state[8], out[8])
+        j(x, params[9], scalars[9], state[9], out[9])
 
     return each
 
