@@ -214,6 +214,7 @@ class DenseColumns(ColumnBlock):
 
     refresh_interval = 0.0
     slot_names = ("y",)
+    sees_predictions = False
 
     rule: DenseRule
     loss: Loss
@@ -247,8 +248,15 @@ class DenseColumns(ColumnBlock):
         """(n_features, 1, columns): a view of the points, as `Columns` lays out what it stores."""
         return self.points.T[:, None, :]
 
-    def learn(self, rows: Rows, labels: np.ndarray, weights: np.ndarray | None, margins_out: np.ndarray | None) -> None:
-        """Learn the rows in turn; `labels` and `weights` are read-only float64.
+    def learn(
+        self,
+        rows: Rows,
+        labels: np.ndarray,
+        weights: np.ndarray | None,
+        margins_out: np.ndarray | None,
+        predicted: np.ndarray | None = None,
+    ) -> None:
+        """Learn the rows in turn; `labels` and `weights` are read-only float64. `predicted` is never given.
 
         `margins_out` (rows, width), if given, receives the margins of the predictions: for a bandit those of the points
         it played.

@@ -417,21 +417,22 @@ def sum_row_terms(f, rows, start, stop, state, scalars, u, size, out):
 
 
 @register_jitable(forceinline=True)
-def see_values(f, rows, start, stop, weight, state, columns):
-    """Let the coordinates of a row see its values, times its sample weight, before it is predicted."""
+def see_values(f, rows, start, stop, factors, state, columns):
+    """Let the coordinates of a row see its values, times the factors of the outputs, before it is predicted."""
     for k in range(start, stop):
-        x = rows.values[k] * weight
+        x = rows.values[k]
         slots = state.slots[rows.indices[k]]
         for c in range(columns):
-            store(slots, c, f.see(f.read_state(slots, c), x))
+            store(slots, c, f.see(f.read_state(slots, c), x * factors[c % factors.shape[0]]))
 
 
 def build_learn(rule, *, tracked, grouped, fixed):
-    """``learn(rows, labels, weights, loss, outputs, state, progress, scratch, margins_out) -> clock``: rows in turn.
+    """``learn(rows, labels, weights, seen, loss, outputs, state, progress, scratch, margins_out) -> clock``: in turn.
 
     State and progress are updated in place. `labels` (rows, 1), or (rows, classes) for sets of classes, and `loss` are
     what `responses.respond_row` takes. `weights` (rows,) multiply what is learned of the rows: the slopes, or what the
-    rule makes of `RowInfo.weight`; one of weight 0 is learned like a row without features. `margins_out`, unless empty,
+    rule makes of `RowInfo.weight`; one of weight 0 is learned like a row without features. `seen` (rows, 1 or outputs),
+    if the rule sees rows, are factors of what it sees of them. `margins_out`, unless empty,
     receives the margins of every row before it was learned. If `tracked`, the L1 norm of every column is updated from
     the coordinates that change, without the intercept.
     """
@@ -442,7 +443,7 @@ def build_learn(rule, *, tracked, grouped, fixed):
     add = add_groups if grouped else add_columns
     settle_group, scale_slopes = grouped and rule.slots[0] == "w", not rule.weighs_rows
 
-    def learn(rows, labels, weights, loss, outputs, state, progress, scratch, margins_out):
+    def learn(rows, labels, weights, seen, loss, outputs, state, progress, scratch, margins_out):
         f = functions()
         scalars, z, u = scratch.scalars, scratch.margins, scratch.slopes
         losses, row_losses = scratch.losses, scratch.row_losses
@@ -463,7 +464,7 @@ def build_learn(rule, *, tracked, grouped, fixed):
             begin_round(f, clock, state.params, scalars)
             now = f.clock_time(clock)
             if sees:
-                see_values(f, rows, start, stop, weight, state, width)
+                see_values(f, rows, start, stop, seen[i], state, width)
             margins_of_row(f, slots_of, timed, fixed, add, outputs, rows, start, stop, state, now, scalars, z)
             if margins_out.shape[0] > 0:
                 for c in range(width):

@@ -56,6 +56,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sparseoco.core.compile_cache import register_jitable
+from sparseoco.core.errors import InputError
 from sparseoco.learners.contract import PREDICT_GRADIENT, Algorithm, Rule, derived, extended, nonzero, with_predictions
 from sparseoco.learners.losses import Loss
 from sparseoco.learners.numerics import mix
@@ -191,13 +192,20 @@ def scaled(own: Rule) -> Rule:
     )
 
 
-SCALED_RULES = {name: scaled(rule) for name, rule in RULES.items()}
+SCALED_RULES = {name: scaled(rule) for name, rule in RULES.items() if name != "given"}
 
 
 def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
     """Without a prediction unless a parameter chooses one."""
-    rules = RULES if parameters.get("scale", "none") == "none" else SCALED_RULES
-    return rules[parameters.get("predict_gradient", "none")]
+    prediction = parameters.get("predict_gradient", "none")
+    if parameters.get("scale", "none") == "none":
+        return RULES[prediction]
+    if prediction not in SCALED_RULES:
+        raise InputError(
+            "predict_gradient='given' has no scale='first': gradients are predicted before ranges are known.",
+            code="unsupported-combination",
+        )
+    return SCALED_RULES[prediction]
 
 
 def rule_last(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:

@@ -175,7 +175,8 @@ class Rule:
     """Those of a configuration, which `Algorithm.rule` sets, as it does `start`."""
     see: Callable[..., Any] | None = None
     """``see(state, x) -> State``: the state of a feature of a row before the row is predicted; x is multiplied by the
-    row's sample weight."""
+    row's sample weight and, with `sees_predictions`, by the slope that the user predicts."""
+    sees_predictions: bool = False
     weight: Callable[..., Any] = stored_weight
     state_from_weight: Callable[..., Any] = weight_as_state
     """``state_from_weight(w, scalars, maps)``: a state whose current weight is w, for `Learner.start_from`. For w = 0
@@ -423,22 +424,26 @@ def with_zeros(state_from_weight: Callable[..., Any], count: int) -> Callable[..
 # - mean: the mean gradient over the rows with the feature if the next row has it, else 0. The row is known before it is
 #   predicted, and a feature not in it has gradient 0; the theorems hold for any prediction made before x_{t+1} is
 #   played. (Predicting the mean in the rounds between would cost a Σ 1/√(Δ² + k·g̃²) without a closed form, for
-#   gradients known to be 0.) Weights that are read are those for a row that has the feature.
+#   gradients known to be 0.) Weights that are read are those for a row that has the feature;
+# - given: s̃_t·x_{t,j} for a slope s̃_t of the loss in the margin that the user predicts for every row and output: "any
+#   estimate" of the next gradient (Mohri and Yang 2015, §2). Weights that are read are those without a prediction.
 #
-# Symbols: `g_last`, the gradient in the feature's last round; `g_mean`, over `seen` rounds; `missed` = g − g̃;
+# Symbols: `g_last`, the gradient in the feature's last round; `g_mean`, over `seen` rounds; `g_given`, g̃ of the row
+# that comes, 0 between rounds; `missed` = g − g̃;
 # `elapsed`, rounds since the feature's last round (1 if that was the previous one).
 #
 # Why lazy is exact: with last, one pending round must be applied if the feature is not in the next row: there g = 0 and
-# g̃ = g_last. It is applied on reading and at the feature's next update. With mean, g = g̃ = 0 in rows without the
-# feature.
+# g̃ = g_last. It is applied on reading and at the feature's next update. With mean and given, g = g̃ = 0 in rows
+# without the feature.
 #
-# With last one number more per coordinate, and one time stamp per feature; with mean two numbers.
+# With last one number more per coordinate, and one time stamp per feature; with mean two numbers; with given one.
 
 
 PREDICT_GRADIENT = categorical(
     "predict_gradient",
-    ("none", "last", "mean"),
-    "prediction of the next gradient: 0, the last one, or the mean over the rows that had the feature",
+    ("none", "last", "mean", "given"),
+    "prediction of the next gradient: 0, the last one, the mean over the rows that had the feature, or what "
+    "Learner.partial_fit is given",
     default="last",
 )._replace(grid=("none", "last", "mean"))
 
@@ -454,6 +459,7 @@ def with_predictions(none: Rule, played: Callable[..., Any], unseen: Callable[..
     """
     State, weight, size = none.state, none.weight, len(none.state._fields)
     LastState, MeanState = extended(State, "g_last"), extended(State, "g_mean", "seen")
+    GivenState, zero = extended(State, "g_given"), np.float32(0)
 
     @register_jitable
     def predicted(state, g_tilde, elapsed, scalars, maps):
@@ -486,6 +492,17 @@ def with_predictions(none: Rule, played: Callable[..., Any], unseen: Callable[..
         own = played(State(*state[:size]), x, gradient, missed, scalars)
         return MeanState(*own[:], state.g_mean + missed / seen, seen)
 
+    @register_jitable
+    def see_given(state, g_tilde):
+        return GivenState(*state[:size], g_tilde)
+
+    def weight_given(state, elapsed, scalars, maps):
+        return predicted(state, state.g_given, elapsed, scalars, maps)
+
+    def update_given(state, elapsed, scalars, gradient, row, maps):
+        x = predicted(state, state.g_given, elapsed, scalars, maps)
+        return GivenState(*played(State(*state[:size]), x, gradient, gradient - state.g_given, scalars)[:], zero)
+
     last = replace(
         none,
         state=LastState,
@@ -501,7 +518,16 @@ def with_predictions(none: Rule, played: Callable[..., Any], unseen: Callable[..
         update=derived(update_mean, none.update, "mean"),
         state_from_weight=with_zeros(none.state_from_weight, 2),
     )
-    return {"none": none, "last": last, "mean": mean}
+    given = replace(
+        none,
+        state=GivenState,
+        weight=derived(weight_given, weight, "given"),
+        update=derived(update_given, none.update, "given"),
+        see=derived(see_given, weight, "given"),
+        sees_predictions=True,
+        state_from_weight=with_zeros(none.state_from_weight, 1),
+    )
+    return {"none": none, "last": last, "mean": mean, "given": given}
 
 
 # ----------------------------------------------------------------------------------------------------------------------

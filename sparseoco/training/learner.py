@@ -66,12 +66,12 @@ class Columns(ColumnBlock):
         self.refresh_interval = rule.stored_weight_valid_for if self.track_l1_norm else 0.0
         tracked = self.refresh_interval > 0.0
         # Without values that compiled code does not depend on, so that configurations share kernels.
-        left_out: dict[str, Any] = {"reported": None, "threshold": None, "initial_state": ()}
+        left_out: dict[str, Any] = {"reported": None, "threshold": None, "initial_state": (), "sees_predictions": False}
         self._compiled_rule = replace(rule, start=Clock(), stored_weight_valid_for=0.0, **left_out)
         self.kernels: Kernels = loops.kernels_for(self._compiled_rule, dtype.name, grouped=self.penalty.grouped)
         self._nonzeros = 0
         self._current_weights: np.ndarray | None = None
-        self.slot_names = rule.slots
+        self.slot_names, self.sees_predictions = rule.slots, rule.sees_predictions
         values = [entry for entry in self.numbers for _ in range(self.outputs)]
         values += [values[-1]] * (self.width - self.columns)
         self.params = np.array(values, np.float64).T.copy()
@@ -94,8 +94,15 @@ class Columns(ColumnBlock):
         """Rounds on the clock."""
         return int(self.clock[0])
 
-    def learn(self, rows: Rows, labels: np.ndarray, weights: np.ndarray | None, margins_out: np.ndarray | None) -> None:
-        """Learn the rows in turn; `labels` and `weights` are read-only float64.
+    def learn(
+        self,
+        rows: Rows,
+        labels: np.ndarray,
+        weights: np.ndarray | None,
+        margins_out: np.ndarray | None,
+        predicted: np.ndarray | None = None,
+    ) -> None:
+        """Learn the rows in turn; `labels`, `weights` and `predicted` (rows, outputs) are read-only float64.
 
         `margins_out` (rows, width), if given, receives the margins with which each row was predicted, padding included.
         """
@@ -104,20 +111,23 @@ class Columns(ColumnBlock):
         labels = loops.by_row(labels)
         if weights is None:
             weights = np.ones(len(labels))
+        seen = weights[:, None] if predicted is None else weights[:, None] * predicted
         if not 0.0 < self.refresh_interval < np.inf:
-            self._learn(rows, labels, weights, margins_out)
+            self._learn(rows, labels, weights, seen, margins_out)
             return
         start, interval = 0, int(self.refresh_interval)
         while start < len(labels):  # up to the next round that moves all coordinates
             stop = min(start + interval - self.rounds % interval, len(labels))
             entries = slice(*(rows.indptr[[start, stop]] - rows.indptr[0]))
             part = Rows(rows.indptr[start : stop + 1], rows.indices[entries], rows.values[entries])
-            self._learn(part, labels[start:stop], weights[start:stop], margins_out[start:stop])
+            self._learn(part, labels[start:stop], weights[start:stop], seen[start:stop], margins_out[start:stop])
             if self.rounds % interval == 0:
                 self._measure_l1_norm()
             start = stop
 
-    def _learn(self, rows: Rows, labels: np.ndarray, weights: np.ndarray, margins_out: np.ndarray) -> None:
+    def _learn(
+        self, rows: Rows, labels: np.ndarray, weights: np.ndarray, seen: np.ndarray, margins_out: np.ndarray
+    ) -> None:
         loss_width = self.width if self.rule.needs_loss else 0
         scratch = Scratch(
             scalars=self._scalars(),
@@ -136,7 +146,7 @@ class Columns(ColumnBlock):
         loss = row_loss(self.loss, self.response, self.dtype.name, self.outputs if shared else 1)
         self._current_weights = None
         self.clock[:] = learn(
-            rows, labels, weights, loss, self.outputs, self._state(), self.progress, scratch, margins_out
+            rows, labels, weights, seen, loss, self.outputs, self._state(), self.progress, scratch, margins_out
         )
 
     def _measure_l1_norm(self) -> None:
@@ -413,7 +423,7 @@ class Learner:
         """Configurations × outputs."""
         return len(self._configurations) * self.n_outputs
 
-    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> "Learner":
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None, *, predicted_slopes: Any = None) -> "Learner":
         """Learn rows in order.
 
         Parameters
@@ -427,19 +437,35 @@ class Learner:
         sample_weight : array_like, (rows,), optional
             Factors ≥ 0 of the rows' losses, 1 by default. For passive-aggressive and arow they multiply C or 1/r. A row
             of weight 0 is predicted, and counts as a round without features. `progress` does not weight its sums.
+        predicted_slopes : array_like, (rows,) or (rows, outputs), optional
+            For ``predict_gradient="given"``: what the derivative of each row's loss in its margin is expected to be,
+            such as that of another model, known before the label is. The gradient predicted is this slope times the row
+            and its weight.
 
         Raises
         ------
         InputError
-            Naming the first row that has NaN, an infinity, an unknown label or a negative weight. Then no row is
-            learned.
+            Naming the first row that has NaN, an infinity, an unknown label or a negative weight; if slopes are needed
+            and missing, or given and not used. Then no row is learned.
+
+        Examples
+        --------
+        The true slopes predict best:
+
+        >>> import numpy as np, scipy.sparse as sp
+        >>> X, y = sp.csr_matrix(np.eye(2)), [0, 1]
+        >>> learner = Learner("ao-ftrl", grid={"predict_gradient": "given", "R": 1.0}, n_features=2)
+        >>> learner.partial_fit(X, y, predicted_slopes=[0.5, -0.5]).progress.loss_sum < 2 * np.log(2)
+        array([ True])
         """
         matrix = validation.checked_rows(X, self.n_features, self.dtype)
         labels = validation.checked_labels(y, matrix.shape[0], self.n_classes, multilabel=self.multilabel)
         if self.loss == "log_return":
             check_relatives(matrix)
         weights = validation.checked_sample_weights(sample_weight, matrix.shape[0])
-        self.learn_rows(matrix.indptr, matrix.indices, matrix.data, labels, weights)
+        needed = any(block.sees_predictions for _, block in self._blocks)
+        slopes = validation.checked_slopes(predicted_slopes, matrix.shape[0], self.n_outputs, needed=needed)
+        self.learn_rows(matrix.indptr, matrix.indices, matrix.data, labels, weights, predicted_slopes=slopes)
         return self
 
     def learn_rows(
@@ -451,6 +477,7 @@ class Learner:
         weights: Any = None,
         *,
         margins_out: np.ndarray | None = None,
+        predicted_slopes: np.ndarray | None = None,
     ) -> None:
         """`partial_fit` without checks, on CSR arrays as shards hold them.
 
@@ -467,17 +494,18 @@ class Learner:
             Sample weights ≥ 0.
         margins_out : (rows, configurations, outputs), optional
             Receives the margins with which each row was predicted, before it was learned.
+        predicted_slopes : (rows, outputs) float64, optional
+            Without them, ``predict_gradient="given"`` predicts 0.
         """
         for start, stop, rows in self._chunks(indptr, indices, values):
             part = np.asarray(labels[start:stop], np.float64)
             own = None if weights is None else np.ascontiguousarray(weights[start:stop], np.float64)
+            slopes = np.zeros((stop - start, 1)) if predicted_slopes is None else predicted_slopes[start:stop]
             for members, block in self._blocks:
-                if margins_out is None:
-                    block.learn(rows, part, own, None)
-                    continue
-                z = np.empty((stop - start, block.width), self.dtype)
-                block.learn(rows, part, own, z)
-                margins_out[start:stop, members] = self._by_configuration(z, block, len(members))
+                z = None if margins_out is None else np.empty((stop - start, block.width), self.dtype)
+                block.learn(rows, part, own, z, slopes if block.sees_predictions else None)
+                if z is not None and margins_out is not None:
+                    margins_out[start:stop, members] = self._by_configuration(z, block, len(members))
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Margins (rows, configurations, outputs) of a SciPy sparse matrix; `InputError` as `partial_fit`."""

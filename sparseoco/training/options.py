@@ -662,6 +662,11 @@ class SearchOptions(OptionModel):
             numbers = numeric_grid(name, grid, self.penalty, scale)
             drawn = None if self.samples is None else draw(numbers, self.samples, self.seed)
             for parameters in algorithm.expand(check_grid(name, numbers) if drawn is None else drawn):
+                if parameters.get("predict_gradient") == "given":
+                    raise InputError(
+                        f"{name}: predict_gradient='given' is for Learner.partial_fit: here nothing predicts slopes.",
+                        code="unsupported-combination",
+                    )
                 whole = algorithm.online and parameters.get(PARTS) == 1
                 found.append((name, learner_parameters(parameters) if whole else parameters, weighting))
         return [

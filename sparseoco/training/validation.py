@@ -194,6 +194,26 @@ def checked_sample_weights(weights: Any, rows: int) -> np.ndarray | None:
     return values
 
 
+def checked_slopes(slopes: Any, rows: int, outputs: int, *, needed: bool) -> np.ndarray | None:
+    """Predicted slopes as float64 (rows, outputs). Raises `InputError` unless they are given exactly if needed."""
+    if (slopes is not None) != needed:
+        message = "needs predicted_slopes, one for each row and output" if needed else "alone uses predicted_slopes"
+        raise InputError(
+            f"predict_gradient='given' {message}: see Learner.partial_fit.", code="unsupported-combination"
+        )
+    if slopes is None:
+        return None
+    values = np.asarray(slopes)
+    if values.shape not in ((rows, outputs), (rows,) if outputs == 1 else None) or values.dtype.kind not in "biuf":
+        message = f"predicted_slopes is {values.dtype} of shape {values.shape}; it must be numbers of shape"
+        raise InputError(f"{message} ({rows}, {outputs}).", code="invalid-option")
+    values = values.astype(np.float64).reshape(rows, outputs)
+    bad = np.flatnonzero(~np.isfinite(values).all(axis=1))
+    if bad.size:
+        raise InputError(f"predicted_slopes of row {bad[0]} is not finite.", code="invalid-option")
+    return values
+
+
 def checked_indicator(y: Any, rows: int, n_classes: int) -> np.ndarray:
     """(rows, n_classes) bool from an indicator matrix, sparse or dense.
 

@@ -43,6 +43,11 @@ def kinds(name: str, penalty: str, loss: str) -> list[str]:
     return ["two classes", "classes", *more]
 
 
+def known(parameter: Parameter) -> tuple[Any, ...]:
+    """Its choices, without the predictions that come with the rows."""
+    return tuple(choice for choice in parameter.choices if choice != "given")
+
+
 def possible(entry: Configuration, penalty: str) -> Configuration:
     """A configuration whose other options go with its model of the loss, or with none but the linear one."""
     if entry.get("model") != "truncated":
@@ -59,7 +64,7 @@ def configurations(name: str, penalty: str = "l1") -> list[Configuration]:
     own = [
         p for p in ALGORITHMS[name].under(PENALTIES[penalty]).parameters if (penalty, p.name) != ("group", "average")
     ]
-    choices = {p.name: CHOICES.get(p.name, p.choices) for p in own if p.choices or p.name in CHOICES}
+    choices = {p.name: CHOICES.get(p.name, known(p)) for p in own if p.choices or p.name in CHOICES}
     scale = next((p.name for p in own if not p.static and isinstance(p.default, float)), None)
     varied, values = ("lam", LAMS) if any(p.name == "lam" for p in own) else (scale, SCALES)
     numbers = range(max(2, *map(len, choices.values())) if choices else 2)
@@ -201,12 +206,12 @@ def parameter_values(parameter: Parameter) -> st.SearchStrategy[Any]:
     if parameter.name in HARD_VALUES:
         return HARD_VALUES[parameter.name]
     if parameter.choices:
-        return st.sampled_from(parameter.choices)
-    known = (parameter.default, *parameter.grid)
-    numbers = [value for value in known if not isinstance(value, (bool, str))]
+        return st.sampled_from(known(parameter))
+    usual = (parameter.default, *parameter.grid)
+    numbers = [value for value in usual if not isinstance(value, (bool, str))]
     spread = [value * factor for value in numbers for factor in SPREAD]
     valid = [value for value in spread if is_valid(parameter, value)]
-    return st.sampled_from(valid or known)
+    return st.sampled_from(valid or usual)
 
 
 @dataclass

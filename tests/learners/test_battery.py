@@ -20,7 +20,18 @@ from sparseoco.learners.numerics import cbrt1p_of_fraction, exp_of_negative, log
 from sparseoco.learners.ons import bandit_terms
 from sparseoco.learners.penalties import PENALTIES, find_penalty
 from sparseoco.training.learner import Learner
-from tests.learners.cases import BANDITS, PENALISED, SEE_ROWS, TOLERANCE, Stream, at_a_jump, grids, kinds, streams
+from tests.learners.cases import (
+    BANDITS,
+    PENALISED,
+    SEE_ROWS,
+    TOLERANCE,
+    Stream,
+    at_a_jump,
+    grids,
+    hard_configurations,
+    kinds,
+    streams,
+)
 from tests.oracles import dense, losses
 from tests.oracles.stream import METHODS, ORACLES
 from tests.support.errors import raises_code
@@ -150,6 +161,30 @@ def check(name: str, penalty: str, loss: str, data: st.DataObject) -> None:
     np.testing.assert_allclose(
         learner.measure().penalty, [own_penalty(penalty, entry, last[:, c]) for c, entry in enumerate(grid)], atol=1e-9
     )
+
+
+@pytest.mark.parametrize("name", ["ao-ftrl", "cao-ftrl", "caos-ftrl", "adagrad", "optimistic-ftrl"])
+@settings(max_examples=10, deadline=None)
+@given(data=st.data(), seed=st.integers(0, 1000))
+def test_predictions_that_are_given(name: str, data: st.DataObject, seed: int) -> None:
+    stream = data.draw(streams(3, weighted=True))
+    entry = data.draw(hard_configurations(ALGORITHMS[name], "l1"))
+    entry |= {key: value for key, value in (("scale", "none"), ("model", "linear")) if key in entry}
+    slopes = np.random.default_rng(seed).normal(0, 0.5, (len(stream.labels), 3))
+    weights = np.ones(len(slopes)) if stream.weights is None else stream.weights
+    with np.errstate(over="ignore", invalid="ignore"):
+        X = losses.rows_of(stream.dense, weights, intercept=False)
+        wanted, _ = oracle(
+            name, "logistic", "classes", X, stream, entry | {"predict_gradient": slopes * weights[:, None]}
+        )
+    assume(np.abs(stream.dense @ wanted).max(initial=0.0) < 1e5)
+    own, n_features = entry | {"predict_gradient": "given"}, X.shape[1]
+    learner = Learner(name, loss="logistic", grid=own, n_features=n_features, n_classes=3, dtype="float64")
+    with raises_code("unsupported-combination", "needs predicted_slopes"):
+        learner.partial_fit(stream.csr, stream.labels)
+    learner.partial_fit(stream.csr, stream.labels, weights, predicted_slopes=slopes)
+    assume(not learner.diverged.any())  # where a wrong prediction moves a weight that nothing holds yet
+    np.testing.assert_allclose(learner.weights(), wanted[-1], **TOLERANCE)
 
 
 def own_penalty(penalty: str, entry: dict[str, Any], W: np.ndarray) -> float:

@@ -43,17 +43,22 @@ def penalty_totals(schedule: str) -> list[float]:
 
 
 class Predictions:
-    """g̃ of every round: 0, the last gradient, or "mean": the mean of g_{s,i} over the rows s < t with feature i where
-    row t has it, else 0."""
+    """g̃ of every round: 0, the last gradient, "mean": the mean of g_{s,i} over the rows s < t with feature i where row
+    t has it, else 0; or the row times slopes (rows, columns) that are given, and 0 for a row that is not known."""
 
-    def __init__(self, kind: str, W: np.ndarray) -> None:
+    def __init__(self, kind: str | np.ndarray, W: np.ndarray) -> None:
         self.kind, self.g_sum, self.seen, self.g_last = kind, np.zeros_like(W), np.zeros((len(W), 1)), np.zeros_like(W)
+        self.rounds = 0
 
     def add(self, x: np.ndarray, g: np.ndarray) -> None:
         self.g_sum, self.seen, self.g_last = self.g_sum + g, self.seen + (x != 0), g
+        self.rounds += 1
 
     def of(self, coming: np.ndarray | float = 1.0) -> np.ndarray:
         """For the row that comes; by default one that has every feature."""
+        if not isinstance(self.kind, str):
+            known = isinstance(coming, np.ndarray)
+            return coming * self.kind[self.rounds] if known else np.zeros_like(self.g_sum)
         mean = np.where(coming != 0, self.g_sum / np.maximum(self.seen, 1), 0.0)
         return {"none": 0 * mean, "last": self.g_last, "mean": mean}[self.kind]
 
@@ -61,7 +66,7 @@ class Predictions:
 def cao_ftrl(
     rounds: Rounds,
     R: float,
-    predict_gradient: str,
+    predict_gradient: str | np.ndarray,
     lam: Any = 0.0,
     importance: np.ndarray | None = None,
     penalty: str = "l1",
@@ -82,12 +87,13 @@ def cao_ftrl(
     sigma_sum = sigma_x = rounds.start  # Σ σ_s and Σ σ_s x_s
 
     def update(t: int, g_tilde: np.ndarray) -> np.ndarray:
-        """Line 7 of the round before; 0 where nothing was seen."""
+        """Line 7 of the round before; where nothing was seen, an end of the range by what is predicted, or 0."""
         total, linear = penalty_totals(schedule)[t] * lam, prediction.g_sum + g_tilde
         centre = np.where(plain | (regularizer == "centred"), 0.0, sigma_x)
         stiffness = np.where(plain, 0.0, sigma_sum) + total * (1 - ratio)
         x = box_minimizer(linear - centre, stiffness, total * ratio, R_i)
-        return np.where(plain | (sigma_sum > 0), x, 0.0)
+        end = -np.sign(linear) * np.where(np.abs(linear) > total * ratio, R_i, 0.0)
+        return np.where(plain | (sigma_sum > 0), x, end)
 
     for t, a, b in rounds.rows():
         g_tilde = prediction.of(a)
@@ -135,7 +141,7 @@ def adagrad(
     penalty: str = "l1",
     l1_ratio: float = 0.0,
     R: float = np.inf,
-    predict_gradient: str = "none",
+    predict_gradient: str | np.ndarray = "none",
     schedule: str = "constant",
     model: str = "linear",
 ) -> Iterator[np.ndarray]:
@@ -162,7 +168,7 @@ def adagrad(
         yield update(t, prediction.of())
 
 
-def optimistic_ftrl(rounds: Rounds, R: float, eta: float, predict_gradient: str) -> Iterator[np.ndarray]:
+def optimistic_ftrl(rounds: Rounds, R: float, eta: float, predict_gradient: str | np.ndarray) -> Iterator[np.ndarray]:
     """Corollary 1.3: argmin (g_{1:t} + g̃_{t+1})·x − eta·Σ log(1 − (x_i/R)²): derivative 0, by bisection."""
     prediction = Predictions(predict_gradient, rounds.start)
 
