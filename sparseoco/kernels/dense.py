@@ -122,8 +122,8 @@ def build_learn(rule):
 
     `labels` and `loss` are those of `stream.build_learn`, as are `weights`, which multiply the rows' losses and so
     their gradients. `played` and `flat` are those of the rule. Losses and errors of a bandit are those of the first
-    point that it plays. `project` is that of `projection_of`. `margins_out` (rows, columns), unless empty, receives the
-    margins of the predictions.
+    point that it plays. `project` is that of `projection_of`, if points leave the set. `margins_out` (rows, columns),
+    unless empty, receives the margins of the predictions.
     """
     move, stays = rule.move, rule.stays
 
@@ -227,7 +227,7 @@ class DenseColumns(ColumnBlock):
     def __post_init__(self) -> None:
         rule, configurations, outputs, n_features = self.rule, self.configurations, self.outputs, self.n_features
         self.columns = self.width = len(configurations) * outputs
-        self._learn, self._project = learn_of(rule), projection_of(rule)
+        self._learn, self._project = learn_of(rule), 0 if rule.stays else projection_of(rule)
         numbers = [_numbers(rule, entry, n_features) for entry in configurations for _ in range(outputs)]
         self.numbers = np.array(numbers, np.float64)
         self.points = np.full((self.columns, n_features), 1.0 / n_features if rule.flat else 0.0)
@@ -300,7 +300,7 @@ class DenseColumns(ColumnBlock):
 
         Points are projected onto their sets; memories are those of round 1."""
         self.points[...] = weights[:, columns].T
-        project_all(self._project, self.points, self.memories, self.numbers)
+        project_all(projection_of(self.rule), self.points, self.memories, self.numbers)
         self.clock[0] = rows
 
     def pad(self) -> None:
