@@ -428,11 +428,13 @@ def finer(means: Mapping[float, float]) -> list[float]:
     tried = sorted(STEPS.index(step) for step in means)
     best = tried.index(STEPS.index(min(means, key=lambda step: means[step])))
     near = tried[max(best - 1, 0) : best + 2]
-    gap = 2 * (near[-1] - near[0]) or 1
-    beyond = {tried[best] - gap if best == 0 else 0, tried[best] + gap if tried[best] == tried[-1] else 0}
     between = {low + (high - low) * j // (FINER + 1) for low, high in pairwise(near) for j in range(1, FINER + 1)}
-    ends = {min(max(k, 0), len(STEPS) - 1) for k in beyond if k}
-    return [STEPS[k] for k in sorted((between | ends) - set(tried))]
+    gap = 2 * (near[-1] - near[0]) or 1
+    if best == 0:
+        between.add(max(tried[0] - gap, 0))
+    if best == len(tried) - 1:
+        between.add(min(tried[-1] + gap, len(STEPS) - 1))
+    return [STEPS[k] for k in sorted(between - set(tried))]
 
 
 def around(step: float) -> list[float]:
