@@ -254,7 +254,3 @@ def test_the_mean_is_measured_by_the_objective_of_all_examples(draws: list[Draw]
     bounds = [row["bound"] for row in rows_of(out, "means") if row["bound"] is not None]
     assert len(bounds) == 1
     assert bounds[0] > 1
-
-
-def test_a_step_size_that_diverges_in_one_repetition_is_not_chosen() -> None:
-    assert published.mean_objectives([[1.0, None, 2.0], [3.0, 0.1, 1.0]]) == [2.0, math.inf, 1.5]

@@ -304,7 +304,7 @@ def _section(records: Records, number: int, lam: float) -> dict[str, Any]:
         "number": number,
         "title": title,
         "rows": rows,
-        "readings": _readings(records, lam),
+        "readings": _readings(records, lam) if select(records["readings"], lam=lam) else [],
         "tradeoff": charts.plot(f"tradeoff-{number}", f"R̄(T) against run time, {title}", tradeoff_figure(rows)),
     }
 

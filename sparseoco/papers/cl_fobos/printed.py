@@ -87,11 +87,14 @@ def run_rounds(indptr, indices, values, signs, order, first, last, lam, alpha0, 
         if K == SUBGRADIENT:
             for i in range(x.shape[0]):
                 x[i] = pulled(x[i], lam * alpha)
-        elif observed:
+        if observed:
             for k in range(start, stop):
-                size += abs(x[indices[k]] - change * values[k]) - abs(x[indices[k]])
-        for k in range(start, stop):
-            x[indices[k]] -= change * values[k]
+                w = x[indices[k]]
+                x[indices[k]] = w - change * values[k]
+                size += abs(x[indices[k]]) - abs(w)
+        else:
+            for k in range(start, stop):
+                x[indices[k]] -= change * values[k]
         if K > 0 and t % K == 0:
             due = lam * (steps - evaluated)
             for i in range(x.shape[0]):

@@ -29,13 +29,12 @@ STEPS: Final = tuple(round(0.005 * k, 3) for k in range(1, 201))
 """α₀ from 0.005 to 1.0; the one with the smallest R̄(T) is chosen."""
 ROUNDS: Final = 100_000
 REPETITIONS: Final = 10
-SEARCHED: Final = 2
-"""Data sets, the first, by whose R̄(T) α₀ is chosen; results are of all."""
 FEWER: Final = 5
-"""Data sets, the first, of what is not in the paper's tables: presence, readings of Algorithm 4, and Theorem 2."""
+"""Data sets, the first, of what is not in the paper's tables: its steps, readings of Algorithm 4, and Theorem 2. α₀ is
+chosen by R̄(T) of the first one."""
 DOMAIN: Final = "books"
 FEATURES: Final = 332_440
-LADDER: Final = (25, 50, 75, 100, 150, 200, 500, 1000)
+LADDER: Final = (25, 50, 75, 100, 200, 500, 1000)
 """K of L-FOBOS: the paper's, and more up to the run time of CL-FOBOS."""
 SHORT: Final = 5_000
 """Rounds of the comparison with Algorithm 1, each of which visits all variables."""
@@ -346,12 +345,6 @@ def _names(settings: Sequence[Setting]) -> list[Any]:
     return [[method.name, lam, eta0] for method, lam, eta0 in settings]
 
 
-def mean_objectives(values: list[list[float | None]]) -> list[float]:
-    """The mean of the repetitions for each step; ∞ if one diverged."""
-    table = np.array([[np.inf if value is None else value for value in row] for row in values])
-    return [float(value) for value in table.mean(axis=0)]
-
-
 class _Runs(NamedTuple):
     """Runs on several data sets."""
 
@@ -449,20 +442,23 @@ def around(step: float) -> list[float]:
 
 
 def search_steps(
-    draws: Sequence[Draw], methods: Sequence[FobosMethod], run: Run, lams: Sequence[float] = LAMS
+    draw: Draw, methods: Sequence[FobosMethod], run: Run, lams: Sequence[float] = LAMS
 ) -> dict[Setting, float]:
-    """R̄(T) of the settings tried, mean of the data sets; each method begins with the best steps of the one before."""
-    means: dict[Setting, float] = {}
+    """R̄(T) of the settings tried, ∞ if it diverged; each method begins with the best steps of the one before."""
+    found: dict[Setting, float] = {}
     start = {lam: list(COARSE) for lam in lams}
     for method in methods:
         searched = [lam for lam in lams if lam in LADDER_LAMS or method in (*PRINTED, FOBOS)]
         pending = [Setting(method, lam, step) for lam in searched for step in start[lam]]
         while pending:
-            found = run.cells(f"search, {method.name}", [search_cell(draw, pending) for draw in draws])
-            means |= dict(zip(pending, mean_objectives(found), strict=True))
-            pending = [Setting(method, lam, step) for lam in searched for step in finer(_steps(means, method, lam))]
-        start |= {own.lam: around(own.eta0) for own in best_settings(means) if own.method == method}
-    return means
+            halves = [part for part in (pending[::2], pending[1::2]) if part]  # two tasks
+            for part, values in zip(
+                halves, run.cells(f"search, {method.name}", [search_cell(draw, part) for part in halves]), strict=True
+            ):
+                found |= {own: math.inf if value is None else value for own, value in zip(part, values, strict=True)}
+            pending = [Setting(method, lam, step) for lam in searched for step in finer(_steps(found, method, lam))]
+        start |= {own.lam: around(own.eta0) for own in best_settings(found) if own.method == method}
+    return found
 
 
 def _steps(means: Mapping[Setting, float], method: FobosMethod, lam: float) -> dict[float, float]:
@@ -486,7 +482,7 @@ def run_experiments(draws: list[Draw], presence: list[Draw], run: Run) -> Record
 
     `draws` are the data sets; `presence`, the same with 1 for every count, are run with the paper's steps only.
     """
-    searched = search_steps(draws[:SEARCHED], (CL_FOBOS, FOBOS, *map(lazy, LADDER)), run)
+    searched = search_steps(draws[0], (CL_FOBOS, FOBOS, *map(lazy, LADDER)), run)
     here = sorted(best_settings(searched), key=lambda own: (-own.lam, METHODS.index(own.method)))
     records: Records = {
         "search": [
@@ -495,23 +491,23 @@ def run_experiments(draws: list[Draw], presence: list[Draw], run: Run) -> Record
         ]
     }
     paper = [Setting(method, lam, PUBLISHED[lam][method.name].eta0) for lam in LAMS for method in PRINTED]
-    counts = _Runs(run, draws).rows("results", result_cell, list(dict.fromkeys([*here, *paper])), words=COUNTS)
-    records["runs"] = [
-        row | {"eta0_of": eta0_of}
-        for eta0_of, settings in (("here", here), ("paper", paper))
-        for own in settings
-        for row in select(counts, **own.row)
-    ]
-    records["runs"] += _Runs(run, presence[:FEWER]).rows(PRESENCE, result_cell, paper, words=PRESENCE, eta0_of="paper")
+    records["runs"] = []
+    for words, eta0_of, settings, own in (
+        (COUNTS, "here", here, draws),
+        (COUNTS, "paper", paper, draws[:FEWER]),
+        (PRESENCE, "paper", paper, presence[:FEWER]),
+    ):
+        step = f"{words}, α₀ of {eta0_of}"
+        records["runs"] += _Runs(run, own).rows(step, result_cell, settings, words=words, eta0_of=eta0_of)
     records["results"] = [_result(records["runs"], own, searched[own]) for own in here]
     records["timings"] = _timings(draws, here, run)
-    periods, own = equal_periods(records["timings"]), {(setting.method, setting.lam): setting for setting in here}
-    equal = [Figure(own[lazy(periods[lam]), lam], own[CL_FOBOS, lam]) for lam in (figure.lam for figure in FIGURES)]
+    periods, best = equal_periods(records["timings"]), {(each.method, each.lam): each for each in here}
+    equal = [Figure(best[lazy(periods[lam]), lam], best[CL_FOBOS, lam]) for lam in (each.lam for each in FIGURES)]
     right = [t for t in SNAPSHOT_ROUNDS if t <= draws[0].rounds]
     records["nonzeros"] = _Runs(run, draws).tracked("nonzeros", FIGURES, right)
     records["equal_time"] = _Runs(run, draws).tracked("nonzeros at equal time", equal)
     records["snapshots"] = _snapshots(records["nonzeros"], len(draws[0].labels))
-    ours = [own for own in here if own.method == CL_FOBOS]
+    ours = [each for each in here if each.method == CL_FOBOS and each.lam in LADDER_LAMS]
     records["means"] = _means(draws[:FEWER], ours, run)
     records["readings"] = _Runs(run, draws[:FEWER]).rows("readings", reading_cell, ours)
     records["short"] = _short(draws, run)
@@ -528,7 +524,7 @@ def _result(rows: list[Row], own: Setting, searched: float) -> Row:
         result |= {f"{name}_{words}": mean(column(at_paper, name)) if at_paper else None for name in both}
     printed_row = PUBLISHED[own.lam].get(own.method.name)
     result |= {f"paper_{name}": getattr(printed_row, name, None) for name in Printed._fields}
-    return result | {"float32_difference": searched - mean(column(here[:SEARCHED], "objective"))}
+    return result | {"float32_difference": searched - here[0]["objective"]}
 
 
 def _means(draws: list[Draw], settings: list[Setting], run: Run) -> list[Row]:
@@ -576,7 +572,7 @@ def equal_periods(timings: list[Row]) -> dict[float, int]:
 
 def _short(draws: list[Draw], run: Run) -> list[Row]:
     """Algorithm 1, FOBOS and CL-FOBOS after fewer rounds, with the steps that are best then, for the strong λ."""
-    fewer = [draw._replace(rounds=min(draw.rounds, SHORT)) for draw in draws]
+    fewer = [draw._replace(rounds=min(draw.rounds, SHORT)) for draw in draws[:FEWER]]
     lams = [lam for lam in LADDER_LAMS if lam >= STRONG]
-    means = search_steps(fewer[:1], (CL_FOBOS, FOBOS, SUBGRADIENT), run, lams)
-    return _Runs(run, fewer[:FEWER]).rows("fewer rounds", result_cell, best_settings(means))
+    best = best_settings(search_steps(fewer[0], (CL_FOBOS, FOBOS, SUBGRADIENT), run, lams))
+    return _Runs(run, fewer).rows("fewer rounds", result_cell, best)
