@@ -149,7 +149,7 @@ def test_a_domain_that_the_paper_does_not_print_runs_and_its_errors_are_those_of
     results = rows_of(tmp_path / "out", "results")
     assert {row["paper_error"] for row in results} == {None}
     assert {row["table"] for row in results} == {"3", "4", ""}
-    assert all("as printed" not in row["claim"] for row in rows_of(tmp_path / "out", "claims"))
+    assert all("as printed, to within" not in row["claim"] for row in rows_of(tmp_path / "out", "claims"))
     documents = load(data, "kitchen", tmp_path / "work")
     order = [int(term.removeprefix("word_")) for term in documents.terms]
     for method in published_protocol("sgft", 1).for_classes(2):
@@ -180,7 +180,7 @@ def test_cl_fobos_takes_a_domain(tmp_path: Path) -> None:
     assert list(described["files"]) == ["electronics.jsonl"]
     assert "These are of electronics" in page
     assert "given: books; dvd; electronics; books, from text; dvd, from text; kitchen, from text." in page
-    assert all("as printed" not in row["claim"] for row in rows_of(tmp_path / "out", "claims"))
+    assert all("as printed, to within" not in row["claim"] for row in rows_of(tmp_path / "out", "claims"))
     with raises_code("invalid-option", "domain='toys'"):
         reproduce_cl_fobos(data, tmp_path / "none", domain="toys")
     with raises_code("missing-file"):
