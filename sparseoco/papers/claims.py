@@ -284,7 +284,8 @@ class PaperClaim(NamedTuple):
     set."""
     test: str = "less"
     """By which its pairs are compared: ``less``, left than right by the margin or more; ``equal``, to within the
-    margin; ``exact``, for what holds or does not; ``at_least``, so many of every group of pairs by ``less``."""
+    margin; ``exact``, for what holds or does not; ``at_least``, so many of every group of pairs by ``less``;
+    ``at_least_in_each``, that in all of several groups, as one claim."""
     paper: str = OWN
     """What the paper reports."""
     of: Mapping[str, Any] = {}
@@ -300,7 +301,7 @@ class PaperClaim(NamedTuple):
     """For ``equal``: the largest difference that counts as none, in the units of the pairs; for ``less``: the least
     that counts."""
     needed: int = 1
-    """For ``at_least``."""
+    """For ``at_least`` and ``at_least_in_each``."""
 
 
 class Measured(NamedTuple):
@@ -345,6 +346,9 @@ TESTS: Final[dict[str, Callable[[PaperClaim, Any], Evidence]]] = {
     "equal": lambda claim, pair: pair.equal(claim.margin),
     "exact": lambda claim, holds: holds,
     "at_least": lambda claim, pairs: at_least(claim.needed, *(pair.less() for pair in pairs)),
+    "at_least_in_each": lambda claim, groups: at_least(
+        len(groups), *(at_least(claim.needed, *(pair.less() for pair in pairs)) for pairs in groups)
+    ),
 }
 
 

@@ -180,7 +180,7 @@ def test_cl_fobos_takes_a_domain(tmp_path: Path) -> None:
     assert list(described["files"]) == ["electronics.jsonl"]
     assert "These are of electronics" in page
     assert "given: books; dvd; electronics; books, from text; dvd, from text; kitchen, from text." in page
-    assert all("as printed" not in row["claim"] for row in rows_of(tmp_path / "out", "claims"))
+    assert all("as printed, to within" not in row["claim"] for row in rows_of(tmp_path / "out", "claims"))
     with raises_code("invalid-option", "domain='toys'"):
         reproduce_cl_fobos(data, tmp_path / "none", domain="toys")
     with raises_code("missing-file"):

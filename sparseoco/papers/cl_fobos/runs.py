@@ -1,8 +1,10 @@
-"""Runs of the experiment of Togari and Yamashita 2016: grids, equal times, algorithms as printed."""
+"""Runs of the experiment of Togari and Yamashita 2016: steps from coarse to fine, results, run times."""
 
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -11,10 +13,8 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
 from sparseoco import __version__
-from sparseoco.core.compile_cache import compiled
-from sparseoco.learners.losses import logistic_slope
-from sparseoco.learners.penalties import soft
 from sparseoco.offline.regret.bounds import FirstEpoch, measure_bounds, sampled_rounds
+from sparseoco.papers.cl_fobos import printed
 from sparseoco.papers.experiment import Cell, Run
 from sparseoco.papers.rows import Records, Row, as_rows, column, mean, mean_rows, select
 from sparseoco.storage.locations import read_toml
@@ -29,23 +29,30 @@ STEPS: Final = tuple(round(0.005 * k, 3) for k in range(1, 201))
 """α₀ from 0.005 to 1.0; the one with the smallest R̄(T) is chosen."""
 ROUNDS: Final = 100_000
 REPETITIONS: Final = 10
-SEARCHED: Final = 5
-"""Data sets, the first, by whose R̄(T) α₀ is chosen, and on which other features are tried; results are of all."""
+FEWER: Final = 4
+"""Data sets, the first, of what is not in the paper's tables: its steps, readings of Algorithm 4, and Theorem 2. α₀ is
+chosen by R̄(T) of the first one."""
 DOMAIN: Final = "books"
 FEATURES: Final = 332_440
+LADDER: Final = (25, 50, 75, 100, 200, 500, 1000)
+"""K of L-FOBOS: the paper's, and more up to the run time of CL-FOBOS."""
+SHORT: Final = 5_000
+"""Rounds of the comparison with Algorithm 1, each of which visits all variables."""
+STRONG: Final = 5e-3
+"""The least λ that the paper calls strong."""
 
-OWN: Final = "most_frequent"
-"""The features of the examples that all experiments use."""
-OTHERS: Final = {"all_counts": "all words", "all_presence": "all words, presence only"}
-"""Other features, on which the paper's steps are tried to explain differences in R̄(T)."""
+COUNTS: Final = "counts"
+PRESENCE: Final = "presence"
+"""The values of the features: how often a word is in a review, or whether; presence has the paper's steps only."""
 
 
 class FobosMethod(NamedTuple):
-    """A row of Tables 1 to 6."""
+    """A row of Tables 1 to 6, or a baseline."""
 
     name: str
     algorithm: str
-    K: int | None
+    K: int
+    """As of `printed.run_rounds`."""
 
 
 def lazy(K: int) -> FobosMethod:
@@ -53,8 +60,15 @@ def lazy(K: int) -> FobosMethod:
     return FobosMethod(f"L-FOBOS, K = {K}", "l-fobos", K)
 
 
-CL_FOBOS: Final = FobosMethod("CL-FOBOS", "cl-fobos", None)
-METHODS: Final = (lazy(100), lazy(500), lazy(1000), CL_FOBOS)
+CL_FOBOS: Final = FobosMethod("CL-FOBOS", "cl-fobos", printed.BY_COMPONENT)
+FOBOS: Final = FobosMethod("FOBOS", "fobos", 1)
+SUBGRADIENT: Final = FobosMethod("Algorithm 1", "subgradient", printed.SUBGRADIENT)
+DENSE: Final = (FOBOS, SUBGRADIENT)
+"""Baselines, which visit all variables in every round."""
+PRINTED: Final = (lazy(100), lazy(500), lazy(1000), CL_FOBOS)
+"""The rows of the paper's tables."""
+METHODS: Final = (*map(lazy, LADDER), CL_FOBOS, FOBOS)
+"""The rows of ours."""
 
 
 class Setting(NamedTuple):
@@ -84,99 +98,41 @@ class Figure(NamedTuple):
 
     theirs: Setting
     ours: Setting
-    K: int
 
     @property
     def lam(self) -> float:
         """λ of both."""
         return self.ours.lam
 
+    @property
+    def period(self) -> int:
+        """K of the L-FOBOS."""
+        return self.theirs.method.K
+
 
 FIGURES: Final = (
-    Figure(Setting(lazy(400), 5e-3, 0.04), Setting(CL_FOBOS, 5e-3, 0.055), 400),
-    Figure(Setting(lazy(750), 1e-5, 0.595), Setting(CL_FOBOS, 1e-5, 0.595), 750),
+    Figure(Setting(lazy(400), 5e-3, 0.04), Setting(CL_FOBOS, 5e-3, 0.055)),
+    Figure(Setting(lazy(750), 1e-5, 0.595), Setting(CL_FOBOS, 1e-5, 0.595)),
 )
 _PRINTED = read_toml(Path(__file__).with_name("published.toml"))
 PUBLISHED: Final = {
-    table["lam"]: {method.name: Printed(*row) for method, row in zip(METHODS, table["rows"], strict=True)}
+    table["lam"]: {method.name: Printed(*row) for method, row in zip(PRINTED, table["rows"], strict=True)}
     for table in _PRINTED["tables"]
 }
 """Tables 1 to 6 by λ, rows by method."""
 LAMS: Final = tuple(PUBLISHED)
+LADDER_LAMS: Final = (0.1, 0.01, 0.005, 1e-5)
+"""λ for which all K are run: the strong ones, and the other of Figure 2."""
 SNAPSHOT_ROUNDS: Final[list[int]] = _PRINTED["snapshots"].pop("rounds")
 SNAPSHOTS: Final[dict[str, list[tuple[float, int]]]] = _PRINTED["snapshots"]
 """Table 7 by method: rate and number of right predictions after each of `SNAPSHOT_ROUNDS`."""
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Algorithms 3 and 4 as printed, for run times: Step 2 of L-FOBOS visits all n variables every K rounds.
+# The runs: columns on each drawn data set to choose the step of each method, then results with the chosen steps.
 #
-# The learners of the project apply the same maps when a feature occurs again, so that no K costs O(n) there.
-
-
-def run_rounds(indptr, indices, values, signs, order, lam, alpha0, K, x, applied):  # type: ignore[no-untyped-def]
-    """Update x in place over the rounds of `order`: Algorithm 3, or with K = 0 Algorithm 4.
-
-    x        (n,) x_1, then x_{T+1}
-    applied  (n,) zeros; for Algorithm 4, α_ξ of (9), the sum of the steps whose penalty a variable has received
-    """
-    steps = evaluated = 0.0  # sums of the steps: all so far, and those up to the last Step 2 of Algorithm 3
-    for t in range(1, order.shape[0] + 1):
-        row = order[t - 1]
-        start, stop = indptr[row], indptr[row + 1]
-        margin = 0.0
-        for k in range(start, stop):
-            margin += values[k] * x[indices[k]]
-        alpha = alpha0 / math.sqrt(t)
-        steps += alpha
-        change = alpha * logistic_slope(margin, signs[row])
-        if K == 0:
-            for k in range(start, stop):
-                i = indices[k]
-                x[i] = soft(x[i] - change * values[k], lam * (steps - applied[i]))
-                applied[i] = steps
-            continue
-        for k in range(start, stop):
-            x[indices[k]] -= change * values[k]
-        if t % K == 0:
-            due = lam * (steps - evaluated)
-            for i in range(x.shape[0]):
-                x[i] = soft(x[i], due)
-            evaluated = steps
-
-
-_RUN = compiled(run_rounds)
-
-
-def run_as_printed(
-    features: csr_matrix, labels: NDArray[np.int64], order: NDArray[np.int64], lam: float, alpha0: float, K: int | None
-) -> tuple[NDArray[np.float64], float]:
-    """x after the rounds of `order`, and the processor's seconds.
-
-    Parameters
-    ----------
-    features : csr_matrix, (examples, n) float64
-    labels : (examples,)
-        0 or 1.
-    order : (T,)
-        The example of every round.
-    lam, alpha0 : float
-        λ and α₀; steps are α₀/√t.
-    K : int or None
-        Rounds between two Steps 2 of Algorithm 3; None for Algorithm 4.
-    """
-    x, applied = np.zeros((2, features.shape[1]))
-    signs = 2.0 * labels - 1.0
-    before = time.thread_time()
-    _RUN(features.indptr, features.indices, features.data, signs, order, lam, alpha0, K or 0, x, applied)
-    return x, time.thread_time() - before
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# The runs: a grid of columns on each drawn data set, then each method alone with the chosen step.
-#
-# A data set is 100,000 examples drawn from those there are. One pass trains the 200 steps of a method and λ together,
-# in float32, which is precise enough to choose a step; the results of the chosen steps are in float64.
+# A data set is 100,000 examples drawn from those there are. One pass trains many steps of a method together, in
+# float32, which is precise enough to choose one; the results of the chosen steps are in float64.
 
 
 CHUNK_ROWS = 4096
@@ -203,8 +159,8 @@ class Draw(NamedTuple):
         generator = np.random.Generator(np.random.PCG64([self.repetition, self.rounds]))
         return generator.integers(0, len(self.labels), self.rounds)
 
-    def learn(self, learners: Sequence[Learner], margins: NDArray[np.float64] | None = None) -> float:
-        """Train new learners on it, recording margins (rounds, configurations, 1) if given; gives the processor's
+    def learn(self, learner: Learner, margins: NDArray[np.float64] | None = None) -> float:
+        """Train a new learner on it, recording margins (rounds, configurations, 1) if given; gives the processor's
         seconds."""
         order, seconds = self.order(), 0.0
         for start in range(0, self.rounds, CHUNK_ROWS):
@@ -212,42 +168,52 @@ class Draw(NamedTuple):
             rows, labels = self.features[chosen], self.labels[chosen]
             part = None if margins is None else margins[start : start + CHUNK_ROWS]
             before = time.thread_time()
-            for learner in learners:
-                learner.learn_rows(rows.indptr, rows.indices, rows.data, labels, margins_out=part)
+            learner.learn_rows(rows.indptr, rows.indices, rows.data, labels, margins_out=part)
             seconds += time.thread_time() - before
         return seconds
+
+    def examples(self) -> printed.Examples:
+        """For the algorithms as printed."""
+        return self.features, self.labels, self.order()
+
+    def measured(self, settings: Sequence[Setting]) -> list[Row]:
+        """A row of results of each setting of a method other than CL-FOBOS."""
+        own = self.examples()
+        if settings[0].method == FOBOS:
+            return printed.measure_fobos(own, [each.lam for each in settings], [each.eta0 for each in settings])
+        return [printed.measure_rounds(own, lam, eta0, method.K) for method, lam, eta0 in settings]
 
     def learner(self, settings: Sequence[Setting], *, average: str = "none", **options: Any) -> Learner:
         """A new learner of the configurations of a method."""
         method = settings[0].method
-        shared = ({"K": method.K} if method.K is not None else {}) | ({"average": average} if average != "none" else {})
+        shared = ({"K": method.K} if method.K > 0 else {}) | ({"average": average} if average != "none" else {})
         grid = [{"lam": setting.lam, "eta0": setting.eta0, **shared} for setting in settings]
         return Learner(method.algorithm, grid=grid, n_features=self.features.shape[1], **options)
 
 
-def search_cell(draw: Draw, method: FobosMethod, lams: Sequence[float] = LAMS, steps: Sequence[float] = STEPS) -> Cell:
-    """R̄(T) of every λ and step, None if it diverged, and seconds."""
+def search_cell(draw: Draw, settings: Sequence[Setting]) -> Cell:
+    """R̄(T) of every setting of a method, None if it diverged."""
 
     def run() -> Any:
-        grids = [[Setting(method, lam, step) for step in steps] for lam in lams]
-        learners = [draw.learner(grid, dtype="float32", objective=True) for grid in grids]
-        seconds = draw.learn(learners)
-        objectives = []
-        for learner in learners:
-            ends = zip(learner.measure().objective.tolist(), learner.diverged.tolist(), strict=True)
-            objectives.append([None if diverged else value for value, diverged in ends])
-        return {"objective": objectives, "seconds": seconds}
+        if settings[0].method != CL_FOBOS:
+            return column(draw.measured(settings), "objective")
+        learner = draw.learner(settings, dtype="float32", objective=True)
+        draw.learn(learner)
+        ends = zip(learner.measure().objective.tolist(), learner.diverged.tolist(), strict=True)
+        return [None if diverged else value for value, diverged in ends]
 
-    return draw.cell("search", run, method=method.name, steps=steps, lam=list(lams))
+    return draw.cell("search", run, settings=_names(settings))
 
 
 def result_cell(draw: Draw, settings: Sequence[Setting]) -> Cell:
     """A row of results of each setting, in float64."""
 
     def ends(own: Sequence[Setting]) -> list[Row]:
+        if own[0].method != CL_FOBOS:
+            return draw.measured(own)
         learner = draw.learner(own, objective=True)
         margins = np.empty((draw.rounds, len(own), 1))
-        draw.learn([learner], margins)
+        draw.learn(learner, margins)
         measured = learner.measure()
         gains = (2.0 * draw.labels[draw.order()] - 1.0)[:, None] * margins[:, :, 0]
         columns = {
@@ -269,6 +235,27 @@ def result_cell(draw: Draw, settings: Sequence[Setting]) -> Cell:
     return draw.cell("results", run, settings=_names(settings))
 
 
+READINGS: Final[dict[str, dict[str, Any]]] = {
+    "(9) as printed": {"late": True},
+    "L2, (10) as printed": {"penalty": printed.SUMMED},
+    "L2, one map after the other": {"penalty": printed.PRODUCT},
+}
+"""Readings of Algorithm 4 other than (10) with L1, which `CL_FOBOS` is."""
+
+
+def reading_cell(draw: Draw, settings: Sequence[Setting]) -> Cell:
+    """Rows of results of each setting's λ and α₀, by `READINGS`."""
+
+    def run() -> Any:
+        return [
+            {"reading": name} | printed.measure_reading(draw.examples(), lam, eta0, **reading)
+            for name, reading in READINGS.items()
+            for _, lam, eta0 in settings
+        ]
+
+    return draw.cell("readings", run, settings=_names(settings))
+
+
 def means_cell(draw: Draw, settings: Sequence[Setting]) -> Cell:
     """F of the mean of the iterates, and of the last one, for each setting of CL-FOBOS.
 
@@ -277,7 +264,7 @@ def means_cell(draw: Draw, settings: Sequence[Setting]) -> Cell:
 
     def objectives(kind: str) -> list[float]:
         learner = draw.learner(settings, average=kind)
-        draw.learn([learner])
+        draw.learn(learner)
         margins = learner.decision_function(draw.features)[:, :, 0]
         losses = np.logaddexp(0.0, -(2.0 * draw.labels - 1.0)[:, None] * margins).mean(axis=0)
         sizes = [np.abs(learner.weights_of(q)).sum() for q in range(len(settings))]
@@ -304,73 +291,61 @@ def bound_cell(draw: Draw, setting: Setting) -> Cell:
     return draw.cell("bound", run, settings=_names([setting]))
 
 
-def lazy_timing_cell(draw: Draw, settings: Sequence[Setting]) -> Cell:
-    """Processor seconds of each setting alone by the learners: learning, and learning with R̄(T)."""
-
-    kinds = {"seconds": False, "seconds_with_objective": True}
-
-    def alone(timed: Draw) -> list[Row]:
-        def seconds(setting: Setting) -> Row:
-            return {name: timed.learn([timed.learner([setting], objective=kind)]) for name, kind in kinds.items()}
-
-        return _in_random_order(draw, settings, seconds)
-
-    def run() -> Any:
-        alone(draw._replace(rounds=1))  # compiles
-        return alone(draw)
-
-    return draw.cell("lazy seconds", run, settings=_names(settings))
+TIMED: Final = 10_000
+"""Rounds that are timed, the first; seconds are of all rounds in proportion."""
+TIMED_DENSE: Final = 200
+"""The same of methods whose rounds visit all variables."""
+TURNS: Final = 3
+"""Times that each is timed; the least counts, since other processes only add to it."""
 
 
-def timing_cell(draw: Draw, settings: Sequence[Setting]) -> Cell:
-    """Processor seconds of each setting alone by the algorithms as printed, with the paper's number of variables or
-    those there are."""
+def timing_cell(draw: Draw, settings: Sequence[Setting], *, learners: bool = False) -> Cell:
+    """Processor seconds of each setting alone: by the algorithms as printed, with at least as many variables as the
+    paper, or by the learners. Taken in an order drawn for each data set."""
 
-    def run() -> Any:
-        order, own = draw.order(), draw.features
-        shape = (own.shape[0], max(FEATURES, own.shape[1]))
-        features = csr_matrix((own.data, own.indices, own.indptr), shape=shape)
+    def as_printed(setting: Setting, rounds: int) -> float:
+        method, lam, eta0 = setting
+        return printed.AsPrinted((features, *draw.examples()[1:]), lam, eta0, method.K).run(rounds)
 
-        def seconds(setting: Setting, rounds: int = draw.rounds) -> Row:
-            method, lam, eta0 = setting
-            return {"seconds": run_as_printed(features, draw.labels, order[:rounds], lam, eta0, method.K)[1]}
+    def by_learner(setting: Setting, rounds: int) -> float:
+        timed = draw._replace(rounds=rounds)
+        return timed.learn(timed.learner([setting]))
 
-        seconds(settings[0], 1)  # compiles
-        return _in_random_order(draw, settings, seconds)
-
-    return draw.cell("seconds as printed", run, settings=_names(settings), n=FEATURES)
-
-
-def _in_random_order(draw: Draw, settings: Sequence[Setting], measure: Callable[[Setting], Row]) -> list[Row]:
-    """A measurement of each setting, in the order given; they are taken in another, drawn for each data set."""
-    taken = {int(j): measure(settings[j]) for j in np.random.default_rng(draw.repetition).permutation(len(settings))}
-    return [taken[j] for j in range(len(settings))]
-
-
-def tracked_cell(draw: Draw, setting: Setting, K: int, marks: Sequence[int]) -> Cell:
-    """A row of each of these rounds: nonzero weights, and right predictions of all examples."""
+    own = draw.features
+    features = csr_matrix((own.data, own.indices, own.indptr), shape=(own.shape[0], max(FEATURES, own.shape[1])))
+    seconds = by_learner if learners else as_printed
 
     def run() -> Any:
-        learner, order, rows = draw.learner([setting]), draw.order(), []
+        for setting in settings:
+            seconds(setting, 1)  # compiles
+        taken = {}
+        for j in np.random.default_rng(draw.repetition).permutation(len(settings)).tolist():
+            rounds = min(draw.rounds, TIMED_DENSE if settings[j].method in DENSE else TIMED)
+            least = min(seconds(settings[j], rounds) for _ in range(TURNS))
+            taken[j] = {"seconds": least * (draw.rounds / rounds)}
+        return [taken[j] for j in range(len(settings))]
+
+    return draw.cell("seconds", run, settings=_names(settings), n=FEATURES, learners=learners, turns=TURNS)
+
+
+def tracked_cell(draw: Draw, setting: Setting, marks: Sequence[int], right: Sequence[int]) -> Cell:
+    """A row of each of the rounds in `marks`: nonzero weights and, in those of `right`, right predictions of all
+    examples."""
+
+    def run() -> Any:
+        method, lam, eta0 = setting
+        own, rows, signs = printed.AsPrinted(draw.examples(), lam, eta0, method.K), [], 2 * draw.labels - 1
         for t in marks:
-            chosen = order[learner.rounds : t]
-            part = draw.features[chosen]
-            learner.learn_rows(part.indptr, part.indices, part.data, draw.labels[chosen])
-            right = np.sum((2 * draw.labels - 1) * learner.decision_function(draw.features)[:, 0, 0] > 0)
-            rows.append({"rounds": t, "nonzeros": int(learner.nonzeros()[0]), "right": int(right)})
+            own.run(t)
+            found = int(np.sum(signs * (draw.features @ own.x) > 0)) if t in right else None
+            rows.append({"rounds": t, "nonzeros": int(np.count_nonzero(own.x)), "right": found})
         return rows
 
-    return draw.cell("tracked", run, tracked=[*_names([setting])[0], K], marks=list(marks))
+    return draw.cell("tracked", run, tracked=_names([setting]), marks=list(marks), right=list(right))
 
 
 def _names(settings: Sequence[Setting]) -> list[Any]:
     return [[method.name, lam, eta0] for method, lam, eta0 in settings]
-
-
-def mean_objectives(values: list[list[float | None]]) -> NDArray[np.float64]:
-    """(steps,) mean of the repetitions; ∞ if one diverged."""
-    table = np.array([[np.inf if value is None else value for value in row] for row in values])
-    return np.asarray(table.mean(axis=0))
 
 
 class _Runs(NamedTuple):
@@ -380,203 +355,227 @@ class _Runs(NamedTuple):
     draws: Sequence[Draw]
 
     def rows(
-        self, step: str, cell: Callable[[Draw, list[Setting]], Cell], settings: list[Setting], **columns: Any
+        self,
+        step: str,
+        cell: Callable[[Draw, list[Setting]], Cell],
+        settings: list[Setting],
+        threads: int | None = None,
+        **columns: Any,
     ) -> list[Row]:
-        """A row per data set and setting, from cells that have a row for each of the settings; timed ones in turn."""
-        threads = 1 if cell in (timing_cell, lazy_timing_cell) else None
+        """A row per data set and setting, from cells that have a row for each of the settings, or several in turn."""
         results = self.run.cells(step, [cell(draw, settings) for draw in self.draws], threads)
         return [
-            {**setting.row, "repetition": draw.repetition, **columns, **row}
+            {**settings[k % len(settings)].row, "repetition": draw.repetition, **columns, **row}
             for draw, rows in zip(self.draws, results, strict=True)
-            for setting, row in zip(settings, rows, strict=True)
+            for k, row in enumerate(rows)
         ]
 
-    def tracked(self, step: str, figure: Figure, marks: Sequence[int] = ()) -> list[Row]:
-        """A row per method of the figure, data set and round; by default around every K-th round."""
-        K, rounds = figure.K, self.draws[0].rounds
-        marks = marks or sorted({t for k in range(K, rounds + 1, K) for t in (k - 1, k)})
-        pairs = [(setting, draw) for setting in figure[:2] for draw in self.draws]
-        results = self.run.cells(step, [tracked_cell(draw, setting, K, marks) for setting, draw in pairs])
+    def tracked(self, step: str, figures: Sequence[Figure], right: Sequence[int] = ()) -> list[Row]:
+        """A row per method of the figures, data set and round: around evaluations of L-FOBOS, and those of `right` in
+        the first figure."""
+        cells, about = [], []
+        for figure in figures:
+            extra = right if figure is figures[0] else ()
+            marks = sorted({*_around_evaluations(figure.period, self.draws[0].rounds), *extra})
+            for setting in figure:
+                for draw in self.draws:
+                    cells.append(tracked_cell(draw, setting, marks, extra))
+                    about.append((draw, setting.row | {"repetition": draw.repetition, "K": figure.period}))
         return [
-            {**setting.row, "repetition": draw.repetition, "K": K}
-            | {"share": row["nonzeros"] / draw.features.shape[1], "rate": row["right"] / len(draw.labels), **row}
-            for (setting, draw), rows in zip(pairs, results, strict=True)
+            own | {"share": row["nonzeros"] / draw.features.shape[1]} | row
+            for (draw, own), rows in zip(about, self.run.cells(step, cells), strict=True)
             for row in rows
         ]
 
 
+EVALUATIONS: Final = 50
+"""Lazy evaluations at which nonzero weights are counted, at most; the last is one of them."""
+
+
+def _around_evaluations(K: int, rounds: int) -> list[int]:
+    count = rounds // K
+    numbers = np.unique(np.linspace(1, count, min(count, EVALUATIONS)).astype(int)).tolist() if count else []
+    return [K * k - before for k in numbers for before in (1, 0)]
+
+
 # ----------------------------------------------------------------------------------------------------------------------
-# L-FOBOS with the K that takes as long as CL-FOBOS on this processor, by the algorithms as printed.
+# α₀: the least R̄(T) of the 200 steps, by a search from coarse to fine.
+#
+# R̄(T) first falls and then grows with α₀. Nine of the 200 steps are tried of the first method, and of each other
+# method the best of the one before and two around it. Then follow steps between the neighbours of the best of all
+# tried, or beyond it, until both of its neighbours in the 200 have been tried.
 
 
-Steps = Mapping[tuple[FobosMethod, float], float]
-"""α₀ chosen for a method and λ."""
+COARSE: Final = tuple(STEPS[k - 1] for k in (1, 2, 4, 8, 16, 32, 64, 128, 200))
+FINER: Final = 4
+"""Steps that are tried between the best and each of its neighbours."""
 
 
-def ladder_timings(draws: list[Draw], chosen: Steps, run: Run) -> list[Row]:
-    """Rows of timings: CL-FOBOS and L-FOBOS with K = 100, 200, 400, … as printed, for each λ of Figure 2.
+def finer(means: Mapping[float, float]) -> list[float]:
+    """The steps to try after those of `means`, R̄(T) by step; none if the best has been found.
 
-    All have the step of CL-FOBOS, on which the time does not depend.
+    >>> finer({0.01: 0.5, 0.02: 0.4, 0.04: 0.6})
+    [0.015, 0.025, 0.03, 0.035]
+    >>> finer({0.5: 0.4, 0.6: 0.3})
+    [0.52, 0.54, 0.56, 0.58, 0.8]
+    >>> finer({0.015: 0.5, 0.02: 0.4, 0.025: 0.6, 1.0: 0.7})
+    []
     """
-    periods = [100 * 2**k for k in range(int(np.log2(draws[0].rounds / 100)) + 1)]
-    methods = [CL_FOBOS, *map(lazy, periods)]
-    settings = [Setting(method, own.lam, chosen[CL_FOBOS, own.lam]) for own in FIGURES for method in methods]
-    return _Runs(run, draws).rows("time of every K", timing_cell, settings, what="ladder")
+    tried = sorted(STEPS.index(step) for step in means)
+    best = tried.index(STEPS.index(min(means, key=lambda step: means[step])))
+    near = tried[max(best - 1, 0) : best + 2]
+    between = {low + (high - low) * j // (FINER + 1) for low, high in pairwise(near) for j in range(1, FINER + 1)}
+    gap = 2 * (near[-1] - near[0]) or 1
+    if best == 0:
+        between.add(max(tried[0] - gap, 0))
+    if best == len(tried) - 1:
+        between.add(min(tried[-1] + gap, len(STEPS) - 1))
+    return [STEPS[k] for k in sorted(between - set(tried))]
 
 
-def mean_ladder(timings: list[Row], lam: float) -> dict[str, float]:
-    """Mean seconds by method, CL-FOBOS first."""
-    rows = mean_rows(select(timings, what="ladder", lam=lam), ("method",), ("seconds",))
-    return {row["method"]: row["seconds"] for row in rows}
+def around(step: float) -> list[float]:
+    """The step and one on each side.
 
-
-def equal_time_runs(draws: list[Draw], chosen: Steps, timings: list[Row], run: Run) -> list[Row]:
-    """A row of each λ of Figure 2, data set and method; none of a λ where no K takes as long as CL-FOBOS.
-
-    `timings` has the rows of `ladder_timings`.
+    >>> around(0.005), around(0.6)
+    ([0.005, 0.01], [0.525, 0.6, 0.675])
     """
-    rows: list[Row] = []
-    for lam in (figure.lam for figure in FIGURES):
-        own, *times = mean_ladder(timings, lam).values()
-        K = matching_period({100 * 2**k: seconds for k, seconds in enumerate(times)}, own, draws[0].rounds)
-        if K is None:
-            continue
-        theirs = Setting(lazy(K), lam, _best_step(draws, K, lam, chosen, run))
-        ours = Setting(CL_FOBOS, lam, chosen[CL_FOBOS, lam])
-        settings = [theirs, ours]
-        runs = _Runs(run, draws)
-        timed = runs.rows("time at equal time", timing_cell, settings, K=K)
-        ends = runs.rows("results at equal time", result_cell, settings)
-        counts = runs.tracked("nonzeros at equal time", Figure(theirs, ours, K))
-        for time_row, end in zip(timed, ends, strict=True):
-            shares = select(counts, method=end["method"], repetition=end["repetition"])
-            before, after = (mean(row["share"] for row in shares if (row["rounds"] % K == 0) == at) for at in (0, 1))
-            rows.append(end | time_row | {"before": before, "after": after})
-    return rows
+    k = STEPS.index(step)
+    gap = max((k + 1) // 8, 1)
+    return sorted({STEPS[max(k - gap, 0)], step, STEPS[min(k + gap, len(STEPS) - 1)]})
 
 
-def matching_period(times: Mapping[int, float], seconds: float, rounds: int) -> int | None:
-    """K of an L-FOBOS that takes so many seconds: between those of known times, linear in the number of Steps 2.
+def search_steps(
+    draw: Draw, methods: Sequence[FobosMethod], run: Run, lams: Sequence[float] = LAMS
+) -> dict[Setting, float]:
+    """R̄(T) of the settings tried, ∞ if it diverged; each method begins with the best steps of the one before."""
+    found: dict[Setting, float] = {}
+    start = {lam: list(COARSE) for lam in lams}
+    for method in methods:
+        searched = [lam for lam in lams if lam in LADDER_LAMS or method in (*PRINTED, FOBOS)]
+        pending = [Setting(method, lam, step) for lam in searched for step in start[lam]]
+        while pending:
+            halves = [part for part in (pending[::2], pending[1::2]) if part]  # two tasks
+            for part, values in zip(
+                halves, run.cells(f"search, {method.name}", [search_cell(draw, part) for part in halves]), strict=True
+            ):
+                found |= {own: math.inf if value is None else value for own, value in zip(part, values, strict=True)}
+            pending = [Setting(method, lam, step) for lam in searched for step in finer(_steps(found, method, lam))]
+        start |= {own.lam: around(own.eta0) for own in best_settings(found) if own.method == method}
+    return found
 
-    None if L-FOBOS takes longer with the largest K, or less with the smallest.
 
-    >>> matching_period({100: 3.0, 200: 2.0, 400: 1.5}, 1.75, 1000)
-    286
-    >>> matching_period({100: 3.0, 200: 2.0, 400: 1.5}, 1.4, 1000) is None
-    True
-    """
-    periods = sorted(times, reverse=True)
-    least = np.maximum.accumulate([times[K] for K in periods])  # noise apart, times grow with the number
-    if not least[0] <= seconds <= least[-1]:
-        return None
-    return round(rounds / float(np.interp(seconds, least, [rounds // K for K in periods])))
+def _steps(means: Mapping[Setting, float], method: FobosMethod, lam: float) -> dict[float, float]:
+    """R̄(T) of a method and λ by step."""
+    return {own.eta0: value for own, value in means.items() if (own.method, own.lam) == (method, lam)}
 
 
-def _best_step(draws: list[Draw], K: int, lam: float, chosen: Steps, run: Run) -> float:
-    """The step with the least R̄(T), from the one chosen for the next larger K to that for the next smaller."""
-    by_K = {method.K: chosen[method, lam] for method in METHODS if method.K is not None}
-    smaller = [step for k, step in by_K.items() if k <= K]
-    larger = [step for k, step in by_K.items() if k >= K]
-    ends = (larger or STEPS)[0], (smaller or STEPS)[-1]
-    steps = [step for step in STEPS if min(ends) <= step <= max(ends)]
-    found = run.cells("search at equal time", [search_cell(draw, lazy(K), (lam,), steps) for draw in draws])
-    means = mean_objectives([result["objective"][0] for result in found])
-    return steps[int(np.argmin(means))]
+def best_settings(means: Mapping[Setting, float]) -> list[Setting]:
+    """The setting with the least R̄(T) of each method and λ that was searched."""
+    searched = dict.fromkeys((own.method, own.lam) for own in means)
+    found = [(method, lam, _steps(means, method, lam)) for method, lam in searched]
+    return [Setting(method, lam, min(steps, key=lambda step: steps[step])) for method, lam, steps in found]
 
 
 # ----------------------------------------------------------------------------------------------------------------------
 # All runs of the experiments, and the rows of their tables.
 
 
-ORDER = [(method, lam) for lam in PUBLISHED for method in METHODS]
-"""The rows of Tables 1 to 6."""
-
-
-def run_experiments(draws: list[Draw], others: dict[str, list[Draw]], run: Run) -> Records:
+def run_experiments(draws: list[Draw], presence: list[Draw], run: Run) -> Records:
     """The rows of all tables but the claims.
 
-    `draws` are the data sets; `others`, by a name of `OTHERS`, are run with the paper's steps only.
+    `draws` are the data sets; `presence`, the same with 1 for every count, are run with the paper's steps only.
     """
-    records = _search(draws[:SEARCHED], run)
-    steps = {(row["method"], row["lam"]): row for row in select(records["search"], chosen=True)}
-    here = [Setting(method, lam, steps[method.name, lam]["eta0"]) for method, lam in ORDER]
-    paper = [Setting(method, lam, PUBLISHED[lam][method.name].eta0) for method, lam in ORDER]
+    searched = search_steps(draws[0], (CL_FOBOS, FOBOS, *map(lazy, LADDER)), run)
+    here = sorted(best_settings(searched), key=lambda own: (-own.lam, METHODS.index(own.method)))
+    records: Records = {
+        "search": [
+            own.row | {"objective": value if math.isfinite(value) else None, "chosen": own in here}
+            for own, value in searched.items()
+        ]
+    }
+    paper = [Setting(method, lam, PUBLISHED[lam][method.name].eta0) for lam in LAMS for method in PRINTED]
     records["runs"] = []
-    for eta0_of, words, settings, data_sets in (
-        ("here", OWN, here, draws),
-        ("paper", OWN, paper, draws),
-        *(("paper", words, paper, other) for words, other in others.items()),
+    for words, eta0_of, settings, own in (
+        (COUNTS, "here", here, draws),
+        (COUNTS, "paper", paper, draws[:FEWER]),
+        (PRESENCE, "paper", paper, presence[:FEWER]),
     ):
-        records["runs"] += _Runs(run, data_sets).rows(words, result_cell, settings, eta0_of=eta0_of, words=words)
-    records["results"] = [_result(records["runs"], steps[method.name, lam]) for method, lam in ORDER]
-    records["nonzeros"] = [row for own in FIGURES for row in _Runs(run, draws).tracked("nonzeros", own)]
-    records["snapshots"] = _snapshots(draws, run)
-    records["means"] = _means(draws, here, run)
-    chosen = {(method, lam): eta0 for method, lam, eta0 in here}
-    records["timings"] += _timings(draws, here, run) + ladder_timings(draws, chosen, run)
-    records["equal_time"] = equal_time_runs(draws, chosen, records["timings"], run)
+        step = f"{words}, α₀ of {eta0_of}"
+        records["runs"] += _Runs(run, own).rows(step, result_cell, settings, words=words, eta0_of=eta0_of)
+    records["results"] = [_result(records["runs"], own, searched[own]) for own in here]
+    records["timings"] = _timings(draws, here, run)
+    periods, best = equal_periods(records["timings"]), {(each.method, each.lam): each for each in here}
+    equal = [Figure(best[lazy(periods[lam]), lam], best[CL_FOBOS, lam]) for lam in (each.lam for each in FIGURES)]
+    right = [t for t in SNAPSHOT_ROUNDS if t <= draws[0].rounds]
+    records["nonzeros"] = _Runs(run, draws).tracked("nonzeros", FIGURES, right)
+    records["equal_time"] = _Runs(run, draws).tracked("nonzeros at equal time", equal)
+    records["snapshots"] = _snapshots(records["nonzeros"], len(draws[0].labels))
+    ours = [each for each in here if each.method == CL_FOBOS and each.lam in LADDER_LAMS]
+    records["means"] = _means(draws[:FEWER], ours, run)
+    records["readings"] = _Runs(run, draws[:FEWER]).rows("readings", reading_cell, ours)
+    records["short"] = _short(draws, run)
     return records
 
 
-def _search(draws: list[Draw], run: Run) -> Records:
-    """R̄(T) of every step, mean of the data sets, and the seconds of each method."""
-    records: Records = {"search": [], "timings": []}
-    results = run.cells_by("search", {method: [search_cell(draw, method) for draw in draws] for method in METHODS})
-    empty = dict.fromkeys(("lam", "eta0", "repetition", "seconds"))
-    for method, parts in results.items():
-        seconds = sum(column(parts, "seconds"))
-        records["timings"].append(empty | {"what": "search", "method": method.name, "seconds_with_objective": seconds})
-        for lam, objectives in zip(PUBLISHED, zip(*column(parts, "objective"), strict=True), strict=True):
-            means = mean_objectives(list(objectives))
-            best = STEPS[int(np.argmin(means))]
-            for step, value in zip(STEPS, means.tolist(), strict=True):
-                row = {"objective": value if math.isfinite(value) else None, "chosen": step == best}
-                records["search"].append(Setting(method, lam, step).row | row)
-    return records
-
-
-def _result(rows: list[Row], searched: Row) -> Row:
-    """A row of Tables 1 to 6, from the runs and the chosen row of the search."""
-    own = select(rows, method=searched["method"], lam=searched["lam"])
-    here, both = select(own, eta0_of="here", words=OWN), ("objective", "right")
+def _result(rows: list[Row], own: Setting, searched: float) -> Row:
+    """A row of Tables 1 to 6, from the runs and R̄(T) in the search."""
+    mine, both = select(rows, method=own.method.name, lam=own.lam), ("objective", "right")
+    here = select(mine, eta0_of="here", words=COUNTS)
     (result,) = mean_rows(here, ("lam",), (*both, "loss", "undecided", "nonzeros"), both)
-    for words, suffix in {OWN: "at_paper_eta0", **{words: words for words in OTHERS}}.items():
-        at_paper = select(own, eta0_of="paper", words=words)
-        result |= {f"{name}_{suffix}": mean(column(at_paper, name)) if at_paper else None for name in both}
-    printed = PUBLISHED[result["lam"]][result["method"]]
-    result |= {f"paper_{name}": value for name, value in printed._asdict().items()}
-    in_search = mean(column(here[:SEARCHED], "objective"))
-    return result | {"float32_difference": searched["objective"] - in_search}
+    for words in (COUNTS, PRESENCE):
+        at_paper = select(mine, eta0_of="paper", words=words)
+        result |= {f"{name}_{words}": mean(column(at_paper, name)) if at_paper else None for name in both}
+    printed_row = PUBLISHED[own.lam].get(own.method.name)
+    result |= {f"paper_{name}": getattr(printed_row, name, None) for name in Printed._fields}
+    return result | {"float32_difference": searched - here[0]["objective"]}
 
 
 def _means(draws: list[Draw], settings: list[Setting], run: Run) -> list[Row]:
     """Theorem 2: CL-FOBOS' objectives, and the bound of one λ and data set."""
-    own = [setting for setting in settings if setting.method == CL_FOBOS]
-    (bounded,) = (setting for setting in own if setting.lam == FIGURES[0].lam)
-    rows = _Runs(run, draws).rows("means", means_cell, own, bound=None)
+    (bounded,) = (setting for setting in settings if setting.lam == FIGURES[0].lam)
+    rows = _Runs(run, draws).rows("means", means_cell, settings, bound=None)
     (bound,) = run.cells("bound", [bound_cell(draws[0], bounded)])
     select(rows, lam=bounded.lam)[0]["bound"] = bound
     return rows
 
 
-def _snapshots(draws: list[Draw], run: Run) -> list[Row]:
+def _snapshots(tracked: list[Row], examples: int) -> list[Row]:
     """Table 7."""
-    marks = [t for t in SNAPSHOT_ROUNDS if t <= draws[0].rounds]
-    rows = _Runs(run, draws).tracked("snapshots", FIGURES[0], marks)
+    rows = [row | {"rate": row["right"] / examples} for row in tracked if row["right"] is not None]
     for row in rows:
         row["paper_rate"], row["paper_right"] = SNAPSHOTS[row["method"]][SNAPSHOT_ROUNDS.index(row["rounds"])]
     return rows
 
 
 def _timings(draws: list[Draw], settings: list[Setting], run: Run) -> list[Row]:
-    """Each setting alone, one after the other: the learners, and the algorithms as printed with the paper's n.
-
-    Those of Figure 2 are timed as printed as well.
-    """
-    of_figures = [setting for figure in FIGURES for setting in figure[:2]]
-    runs = _Runs(run, draws)
+    """Each setting alone, one after the other: as printed and, with the λ and K that need it, by the learners."""
+    runs, dense = (
+        _Runs(run, draws),
+        [Setting(SUBGRADIENT, own.lam, own.eta0) for own in settings if own.method == FOBOS],
+    )
+    of_figures = [setting for figure in FIGURES for setting in figure]
+    learned = [own for own in settings if own.method in PRINTED and own.lam in {figure.lam for figure in FIGURES}]
     return [
-        *runs.rows("time", lazy_timing_cell, settings, what="lazy"),
-        *runs.rows("time as printed", timing_cell, settings, what="as printed"),
-        *runs.rows("time as printed", timing_cell, of_figures, what="figure 2"),
+        *runs.rows("time as printed", timing_cell, settings + dense, threads=1, what="as printed"),
+        *runs.rows("time of Figure 2", timing_cell, of_figures, threads=1, what="figure 2"),
+        *runs.rows("time", partial(timing_cell, learners=True), learned, threads=1, what="lazy"),
     ]
+
+
+def equal_periods(timings: list[Row]) -> dict[float, int]:
+    """By λ, the K of the L-FOBOS whose run time as printed is nearest that of CL-FOBOS."""
+    periods = {}
+    for lam in LADDER_LAMS:
+        rows = mean_rows(select(timings, what="as printed", lam=lam), ("method",), ("seconds",))
+        seconds = {row["method"]: row["seconds"] for row in rows}
+        lazy_seconds = {K: seconds[lazy(K).name] for K in LADDER if lazy(K).name in seconds}
+        periods[lam] = min(lazy_seconds, key=lambda K: abs(math.log(lazy_seconds[K] / seconds[CL_FOBOS.name])))
+    return periods
+
+
+def _short(draws: list[Draw], run: Run) -> list[Row]:
+    """Algorithm 1, FOBOS and CL-FOBOS after fewer rounds, with the steps that are best then, for the strong λ."""
+    fewer = [draw._replace(rounds=min(draw.rounds, SHORT)) for draw in draws[:FEWER]]
+    lams = [lam for lam in LADDER_LAMS if lam >= STRONG]
+    best = best_settings(search_steps(fewer[0], (CL_FOBOS, FOBOS, SUBGRADIENT), run, lams))
+    return _Runs(run, fewer).rows("fewer rounds", result_cell, best)
