@@ -102,7 +102,7 @@ def run_rounds(indptr, indices, values, signs, order, first, last, lam, alpha0, 
             evaluated = steps
             if observed:
                 size = size_of(x)
-    clock[:] = steps, evaluated, size
+    clock[0], clock[1], clock[2] = steps, evaluated, size
 
 
 _RUN_ROUNDS = compiled(run_rounds)
