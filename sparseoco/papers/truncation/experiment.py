@@ -219,7 +219,6 @@ def truncation_page(paper: runs.Paper, records: Records, inputs: dict[str, Any])
         sheets=[*paper.printed, *(runs.PrintedTable("", title, names, {}) for title, names in others.items())],
         sections=[_section(records, row, methods, paper.pair) for row in records["sets"]],
         samples=runs.SAMPLES if paper.name == "stda" else {},
-        pair=paper.pair,
     )
 
 
@@ -228,11 +227,11 @@ def _section(records: Records, data_set: Row, methods: Sequence[str], pair: Sequ
     name, title = data_set["set"], data_set["title"]
     chart = path_figure(select(records["paths"], set=name), methods)
     path = charts.plot(f"path-{name}", f"Error against sparsity, {title}", chart)
-    frequencies, rows = None, select(records.get("frequencies", []), set=name, fold=runs.HELD_OUT)
+    frequencies, rows = None, select(records["frequencies"], set=name, fold=runs.HELD_OUT)
     if rows:
         heading = f"Occurrences of the selected features, {title}"
         frequencies = charts.plot(f"frequencies-{name}", heading, frequencies_figure(rows, pair))
-    features = select(records.get("features", []), set=name)
+    features = select(records["features"], set=name)
     samples = [(method, select(features, method=method)) for method in pair] if features else []
     return {"row": data_set, "path": path, "frequencies": frequencies, "samples": samples}
 
@@ -278,17 +277,10 @@ def frequencies_figure(rows: Sequence[Row], pair: Sequence[str]) -> charts.Chart
 
 _SCHEMAS: Final = read_schemas(__file__)
 _BOTH: Final = (*sources.DOMAINS, *(f"{domain}-text" for domain in sources.DOMAINS), "ob-2-1", "sb-2-1")
-STDA: Final = runs.Paper(
-    "stda", _BOTH, sources.PRINTED, runs.STDA_TABLES, runs.SPARSEST, pair=(runs.STDA_INF, runs.RDA)
-)
-SGFT: Final = runs.Paper(
-    "sgft",
-    (*_BOTH, "ob-8-1", "sb-8-1", "reut20"),
-    sources.PRINTED_2011,
-    runs.SGFT_TABLES,
-    runs.TEN_FOLD,
-    pair=(runs.SGFT_2, runs.SG_L1),
-)
+_MORE: Final = ("ob-8-1", "sb-8-1", "reut20")
+_PAIRS: Final = (runs.STDA_INF, runs.RDA), (runs.SGFT_2, runs.SG_L1)
+STDA: Final = runs.Paper("stda", _BOTH, sources.PRINTED, runs.STDA_TABLES, runs.SPARSEST, _PAIRS[0])
+SGFT: Final = runs.Paper("sgft", (*_BOTH, *_MORE), sources.PRINTED_2011, runs.SGFT_TABLES, runs.TEN_FOLD, _PAIRS[1])
 
 
 def _reproduce(paper: runs.Paper, data: Path, out: Path, *, passes: int | None = None) -> Path:

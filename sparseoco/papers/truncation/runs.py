@@ -425,7 +425,7 @@ def run_data_set(run: Run, paper: Paper, protocol: Protocol, source: DocumentSou
         "paper_features": printed_sizes[1],
         "differs": source.differs,
     }
-    records: Records = {"sets": [described]}
+    records: Records = {"sets": [described], "frequencies": [], "features": []}
     for trial in trials:
         own = parts[trial.method.name]
         key = {"set": source.name, "method": trial.method.name}
