@@ -117,10 +117,13 @@ def truncation_claims(name: str, records: Records, rule: str) -> list[Finding]:
         several = claim.test == "at_least"  # in the mean, each of them is compared before they are counted
         own = claims.find_evidence([claim._replace(test="less") if several else claim], measures)
         own = own if claim.measure == "printed" else with_mean(records, own, primary=claim.primary)
-        if several:
-            own = [row._replace(evidence=(claims.at_least(claim.needed, *row.evidence),)) for row in own]
-        found += own
+        found += [_at_least(row, claim.needed) for row in own] if several else own
     return found
+
+
+def _at_least(row: Finding, needed: int) -> Finding:
+    parts = [part for part in row.evidence if isinstance(part, Comparison)]
+    return row._replace(evidence=(claims.at_least(needed, *parts),))
 
 
 class Measures(NamedTuple):
@@ -200,8 +203,8 @@ class Measures(NamedTuple):
                 if row:
                     errors, paper = own.errors_at(method, row["paper_sparsity"]), row["paper_error"]
                     texts.append(f"{method}: {errors_text(errors)} against {percent(paper)}")
-                    pair = errors and _pair(errors, [paper] * len(errors), method)
-                    values.append(pair and pair._replace(overlap=2 * pair.overlap + 1 / len(errors)))
+                    twice = 2 * claims.FOLDS_OVERLAP + 1 / len(errors or [0.0])
+                    values.append(_pair(errors, [paper] * len(errors), method, overlap=twice) if errors else None)
             if values:
                 yield Measured(own.title, "; ".join(texts), values)
 

@@ -138,8 +138,8 @@ def published_protocol(name: str, passes: int | None = None) -> Protocol:
 # A training is of all λ of a method together.
 
 
-ALONE: Final = tuple((fold,) for fold in range(10))
-TOGETHER: Final = (
+ALONE: Final[tuple[tuple[int, ...], ...]] = tuple((fold,) for fold in range(10))
+TOGETHER: Final[tuple[tuple[int, ...], ...]] = (
     *((0, 1, 2, 3), (0, 2, 6, 9), (0, 4, 6, 7), (0, 5, 6, 8), (1, 3, 6, 9), (1, 4, 8, 9)),
     *((1, 5, 7, 9), (2, 3, 4, 5), (2, 3, 7, 8)),
 )
