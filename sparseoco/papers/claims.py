@@ -479,7 +479,12 @@ class Claim(NamedTuple):
     @property
     def verdict(self) -> str:
         """One word for all of them, or for the primary ones if there are any."""
-        return overall(row["holds"] for row in select(self.rows, primary=True) or self.rows)
+        return overall(row["holds"] for row in self.primary or self.rows)
+
+    @property
+    def primary(self) -> list[Row]:
+        """The rows that decide, if it is one of the paper's sentences and was tested on several sets."""
+        return select(self.rows, primary=True)
 
     @property
     def counts(self) -> dict[str, int]:
