@@ -78,10 +78,9 @@ def test_what_the_data_contradict_comes_first():
 
 
 def test_claims_of_our_own_are_known_and_come_last():
-    rows = claims.judge([Finding("A.", OWN, "here", "", (True,)), Finding("B.", "Table 1", "here", "", (True,))])[
-        "claims"
-    ]
-    assert [(claim.text, claim.ours) for claim in claims.ordered_claims(rows)] == [("B.", False), ("A.", True)]
+    found = [Finding(text, paper, "here", "", (True,)) for text, paper in (("A.", OWN), ("B.", "Table 1"))]
+    rows = claims.ordered_claims(claims.judge(found)["claims"])
+    assert [(claim.text, claim.ours) for claim in rows] == [("B.", False), ("A.", True)]
 
 
 def test_a_comparison_is_shown_with_its_interval_margin_and_pairs():
@@ -168,10 +167,8 @@ def test_a_visible_difference_is_seen_in_eight_of_ten(level, margin):
     """By simulation: a test whose true difference, or whose margin, is what it says that it sees."""
     draws = np.random.default_rng(5).normal(size=(3000, 10))
     scale = NOISE._replace(margin=margin, error=10**-0.5, degrees=9).visible(level)
-    if margin:
-        found = [Pair(own.tolist(), [0.0] * 10).equal(scale) for own in draws]
-    else:
-        found = [Pair((own - scale).tolist(), [0.0] * 10)._compared(margin, 0.0) for own in draws]
+    shift, margin = (0.0, scale) if margin else (scale, margin)
+    found = [Pair((own - shift).tolist(), [0.0] * 10)._compared(margin, 0.0) for own in draws]
     seen = np.mean([one.p < (LEVEL if margin == 0 else level) for one in found])
     assert seen == pytest.approx(claims.POWER, abs=0.03)
 
