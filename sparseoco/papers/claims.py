@@ -1,12 +1,12 @@
 """Claims of a paper, their tests by pairs of values, and what was measured: a row per claim and data set."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from math import floor, log10, sqrt
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from scipy.special import stdtr, stdtrit
+from scipy.special import bdtr, nctdtrinc, stdtr, stdtrit
 
 from sparseoco.core.formatting import PERCENT, percent
 from sparseoco.papers.rows import Records, Row, distinct, mean, mean_and_error, select
@@ -17,7 +17,9 @@ from sparseoco.storage.locations import read_toml
 
 
 LEVEL: Final = 0.05
-"""Level of the tests of a page, all together; intervals have 1 − LEVEL each."""
+"""Level of the tests of a family, all together; intervals have 1 − LEVEL each."""
+POWER: Final = 0.8
+"""The probability with which a test finds the differences that a page calls visible."""
 FOLDS_OVERLAP: Final = 1 / 9
 """Size of a test set over that of its training set, in ten-fold cross-validation."""
 
@@ -44,9 +46,11 @@ class Comparison(NamedTuple):
     """Bounds of its 95 % confidence interval."""
     high: float
     margin: float | None
-    """If the claim is that there is no difference: the largest that counts as none."""
+    """If the claim is that there is no difference: the largest that counts as none. 0 if it is that no significant
+    difference is found, which is the statistic of many papers and tells little without `visible`."""
     least: float
-    """If the claim is that there is one: the smallest that counts."""
+    """If the claim is that there is one: the smallest that counts; below 0, the largest on the other side that is
+    allowed."""
     p_for: float
     """One-sided p value, of the hypothesis that the claim is false."""
     p_against: float
@@ -55,6 +59,12 @@ class Comparison(NamedTuple):
     """Whether values are shares, which pages show in per cent."""
     elsewhere: bool = False
     """Whether it is at a setting that is not the paper's: see `verdict`."""
+    degrees: float = 1.0
+    """Of freedom, of the standard error."""
+    choices: int = 1
+    """By how many `p_for` was multiplied, see `at_least`."""
+    only: tuple[int, int] | None = None
+    """Documents that left alone predicts wrongly, and right alone, if it is of errors of the same documents."""
 
     @property
     def p(self) -> float:
@@ -65,6 +75,29 @@ class Comparison(NamedTuple):
     def favours(self) -> bool:
         """Whether the difference is on the side of the claim."""
         return self.p_for < self.p_against
+
+    @property
+    def p_documents(self) -> float:
+        """P value of the exact McNemar test of the documents, two-sided; 1 without any."""
+        left, right = self.only or (0, 0)
+        return min(1.0, 2 * float(bdtr(min(left, right), left + right, 0.5)))
+
+    def holds(self, p: float) -> bool | None:
+        """Whether the claim holds; `p` is the p value with a correction. None if it is undecided."""
+        if p < LEVEL:
+            return self.favours
+        return True if self.margin == 0 and self.p >= LEVEL else None
+
+    def visible(self, level: float) -> float:
+        """The least difference, beyond `least`, that a two-sided test of this level finds with probability `POWER`.
+
+        If the claim is that there is none: the least margin within which methods without a difference are found to be
+        equal with that probability. No significant difference has the level of a single test.
+        """
+        level = LEVEL if self.margin == 0 else level / self.choices
+        critical = float(stdtrit(self.degrees, 1 - level / 2))
+        missed = (1 - POWER) / (2 if self.margin else 1)  # on each of the two sides of a margin
+        return self.error * float(nctdtrinc(self.degrees, missed, critical))
 
 
 class Pair(NamedTuple):
@@ -93,18 +126,21 @@ class Pair(NamedTuple):
     """Of the margin of equality, and of the least difference that counts."""
     elsewhere: bool = False
     """Whether the setting is not the paper's."""
+    only: tuple[int, int] | None = None
+    """See `Comparison`."""
 
     def less(self, least: float = 0.0) -> Comparison:
         """Test the claim that left is less than right in the mean, by `least` or more, by a paired t test."""
         return self._compared(None, least * self.unit)
 
     def equal(self, margin: float) -> Comparison:
-        """Test the claim that they differ by less than a margin in the mean, by two one-sided t tests."""
+        """Test the claim that they differ by less than a margin in the mean, by two one-sided t tests; without margin,
+        that a paired t test finds no difference."""
         return self._compared(margin * self.unit, 0.0)
 
     def _compared(self, margin: float | None, least: float) -> Comparison:
         found = _comparison(self.what, len(self.left), self._difference(), margin, least, self.percent)
-        return found._replace(elsewhere=self.elsewhere)
+        return found._replace(elsewhere=self.elsewhere, only=self.only)
 
     def _difference(self) -> Estimate:
         """The mean of left − right."""
@@ -164,7 +200,8 @@ def at_least(count: int, *found: Comparison) -> Comparison:
     others = len(found) - count
     shown = sorted(found, key=lambda comparison: comparison.p_for)[count - 1]
     against = sorted(comparison.p_against for comparison in found)[others]
-    return shown._replace(p_for=min(1.0, (others + 1) * shown.p_for), p_against=min(1.0, count * against))
+    p_for, p_against = min(1.0, (others + 1) * shown.p_for), min(1.0, count * against)
+    return shown._replace(p_for=p_for, p_against=p_against, choices=others + 1)
 
 
 def adjusted(p_values: Sequence[float]) -> list[float]:
@@ -181,6 +218,20 @@ def adjusted(p_values: Sequence[float]) -> list[float]:
     return result
 
 
+def adjusted_within(families: Sequence[Hashable], p_values: Sequence[float]) -> list[float]:
+    """`adjusted` for the number of p values of the same family.
+
+    >>> adjusted_within(["a", "b", "a"], [0.01, 0.04, 0.03])
+    [0.02, 0.04, 0.03]
+    """
+    result = list(p_values)
+    for family in set(families):
+        members = [k for k, own in enumerate(families) if own == family]
+        for k, p in zip(members, adjusted([p_values[k] for k in members]), strict=True):
+            result[k] = p
+    return result
+
+
 def _comparison(
     what: str, pairs: int, found: Estimate, margin: float | None, least: float, percent: bool
 ) -> Comparison:
@@ -192,7 +243,8 @@ def _comparison(
         below, above = max(inside), min(outside)
     half = float(stdtrit(found.degrees, 1 - LEVEL / 2)) * found.error
     interval = found.mean - half, found.mean + half
-    return Comparison(what, pairs, found.mean, found.error, *interval, margin, least, below, above, percent)
+    named = Comparison(what, pairs, found.mean, found.error, *interval, margin, least, below, above, percent)
+    return named._replace(degrees=found.degrees)
 
 
 ROUNDING: Final = 1e-12
@@ -248,6 +300,8 @@ class Finding(NamedTuple):
     where: str
     here: str
     evidence: tuple[Evidence, ...]
+    primary: bool = False
+    """Whether it is of the family that was named before: what the paper says, where it is tested together."""
 
 
 def overall(verdicts: Iterable[str]) -> str:
@@ -284,8 +338,8 @@ class PaperClaim(NamedTuple):
     set."""
     test: str = "less"
     """By which its pairs are compared: ``less``, left than right by the margin or more; ``equal``, to within the
-    margin; ``exact``, for what holds or does not; ``at_least``, so many of every group of pairs by ``less``;
-    ``at_least_in_each``, that in all of several groups, as one claim."""
+    margin, or without one not significantly different; ``exact``, for what holds or does not; ``at_least``, so many of
+    every group of pairs by ``less``; ``at_least_in_each``, that in all of several groups, as one claim."""
     paper: str = OWN
     """What the paper reports."""
     of: Mapping[str, Any] = {}
@@ -302,6 +356,8 @@ class PaperClaim(NamedTuple):
     that counts."""
     needed: int = 1
     """For ``at_least`` and ``at_least_in_each``."""
+    primary: bool = False
+    """Whether it is one of the paper's sentences, which are a family of their own in the mean of the sets."""
 
 
 class Measured(NamedTuple):
@@ -372,10 +428,16 @@ def judge(tested: Sequence[Finding]) -> Records:
     """The tables `claims`, in the order of `ordered_claims`, and `comparisons`.
 
     A comparison holds, or does not, if its p value is below `LEVEL` with Holm's correction for the number of all
-    comparisons given; otherwise it is undecided.
+    comparisons of its family, primary or not; otherwise it is undecided. Differences are visible at the level at which
+    the correction stopped: `LEVEL` over the number of those that are left.
     """
-    found = [part for row in tested for part in row.evidence if isinstance(part, Comparison)]
-    p_values = iter(adjusted([comparison.p for comparison in found]))
+    found = [(row, part) for row in tested for part in row.evidence if isinstance(part, Comparison)]
+    families = [row.primary for row, _ in found]
+    corrected = adjusted_within(families, [part.p for _, part in found])
+    by_document = [(row.primary, part.only is None) for row, part in found]
+    documents = iter(adjusted_within(by_document, [part.p_documents for _, part in found]))
+    left = Counter(family for family, p in zip(families, corrected, strict=True) if p >= LEVEL)
+    p_values = iter(corrected)
     claims: list[Row] = []
     comparisons: list[Row] = []
     for row in tested:
@@ -384,11 +446,14 @@ def judge(tested: Sequence[Finding]) -> Records:
             if not isinstance(part, Comparison):
                 ways.append((part, False))
                 continue
-            p = next(p_values)
-            holds = part.favours if p < LEVEL else None
+            p, p_documents = next(p_values), next(documents)
+            holds = part.holds(p)
             ways.append((holds, part.elsewhere))
-            named = {"claim": row.claim, "where": row.where, **part._asdict()}
-            comparisons.append(named | {"p": p, "holds": _word(holds)})
+            named = {"claim": row.claim, "where": row.where, "primary": row.primary, **part._asdict()}
+            named |= {"visible": part.visible(LEVEL / max(1, left[row.primary])), "p": p, "holds": _word(holds)}
+            if part.only:
+                named |= {"left_only": part.only[0], "right_only": part.only[1], "p_documents": p_documents}
+            comparisons.append(named)
         claims.append(row._asdict() | {"holds": verdict(ways)})
     ordered = ordered_claims(claims)
     return {"claims": [row for claim in ordered for row in claim.rows], "comparisons": comparisons}
@@ -397,11 +462,11 @@ def judge(tested: Sequence[Finding]) -> Records:
 def judge_by_rules(tested: Mapping[str, Sequence[Finding]], rule: str) -> Records:
     """The tables of `judge` for the findings with this rule, and the table `rules` of the verdicts with every rule.
 
-    A rule is a choice that a paper leaves open; Holm's correction is over the comparisons of each by themselves.
+    A rule is a choice that a paper leaves open; each is judged by itself, as if it were the only one.
     """
     judged = {own: judge(findings) for own, findings in tested.items()}
     verdicts = [
-        {"rule": own} | {name: row[name] for name in ("claim", "where", "holds")}
+        {"rule": own} | {name: row[name] for name in ("claim", "where", "primary", "holds")}
         for own, tables in judged.items()
         for row in tables["claims"]
     ]
@@ -416,8 +481,13 @@ class Claim(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """One word for all of them."""
-        return overall(row["holds"] for row in self.rows)
+        """One word for all of them, or for the primary ones if there are any."""
+        return overall(row["holds"] for row in self.primary or self.rows)
+
+    @property
+    def primary(self) -> list[Row]:
+        """The rows that decide, if it is one of the paper's sentences and was tested on several sets."""
+        return select(self.rows, primary=True)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -438,26 +508,51 @@ def ordered_claims(rows: Sequence[Row]) -> list[Claim]:
 
 
 def format_comparison(row: Row) -> str:
-    """A row of comparisons: the difference in the mean, its interval, the margin, pairs, p value and verdict.
+    """A row of comparisons: the difference in the mean, its interval, the margin, pairs, p value and verdict, what
+    difference would have been seen if none was, and the test of the documents.
 
     >>> row = {"what": "", "difference": -0.012, "low": -0.02, "high": -0.004, "margin": None, "least": 0, "pairs": 10}
-    >>> row |= {"holds": "yes", "elsewhere": False}
+    >>> row |= {"holds": "yes", "elsewhere": False, "visible": 0.013}
     >>> format_comparison(row | {"p": 0.0123, "percent": True}).replace("\\xa0", " ")
     'difference −1.20 (−2.00 to −0.40) points, 10 pairs, p = 0.012: yes'
     >>> format_comparison(row | {"what": "L-FOBOS", "p": 0.0001, "percent": False, "high": -0.0000001})
     'L-FOBOS: difference −0.0120 (−0.0200 to 0.0000), 10 pairs, p\\xa0<\\xa00.001: yes'
+    >>> row |= {"p": 0.06, "percent": True, "holds": "undecided"}
+    >>> row |= {"left_only": 183, "right_only": 257, "p_documents": 0.01}
+    >>> format_comparison(row).replace("\\xa0", " ").partition(": ")[2]
+    'undecided, 1.30 points would be seen with 80 %; documents wrong in one only: 183 and 257, p = 0.01'
+    >>> format_comparison({**row, "margin": 0.0025, "left_only": None}).replace("\\xa0", " ").partition(": ")[2]
+    'undecided, this design cannot show equality: the margin would have to be 1.30 points for 80 %'
     """
     scale, unit = (100, " points") if row["percent"] else (1, "")
     half = scale * (row["high"] - row["low"]) / 2
     digits = min(max(1 - floor(log10(half)), 0), 9) if half > 0 else 4
     mean, low, high = (f"{scale * row[name]:z,.{digits}f}" for name in ("difference", "low", "high"))
-    margin = f", margin {scale * row['margin']:.3g}" if row["margin"] is not None else ""
-    margin += f", claimed at least {scale * row['least']:.3g}" if row["least"] else ""
-    p = ("p < 0.001" if row["p"] < 0.001 else f"p = {row['p']:.2g}").replace(" ", "\N{NO-BREAK SPACE}")
+    margin = f", margin {scale * row['margin']:.3g}" if row["margin"] else ""
+    margin += f", claimed at least {scale * row['least']:.3g}" if row["least"] > 0 else ""
+    margin += f", allowed {-scale * row['least']:.3g}" if row["least"] < 0 else ""
     what = f"{row['what']}: " if row["what"] else ""
-    text = f"difference {mean} ({low} to {high}){unit}{margin}, {row['pairs']} pairs, {p}: {row['holds']}"
+    text = (
+        f"difference {mean} ({low} to {high}){unit}{margin}, {row['pairs']} pairs, {_p_text(row['p'])}: {row['holds']}"
+    )
+    if row["visible"] and (row["holds"] == UNDECIDED or (row["margin"] == 0 and row["holds"] == YES)):
+        least = f"{scale * row['visible']:,.{digits}f}{unit}"
+        if row["margin"] and row["margin"] < row["visible"]:
+            text += f", this design cannot show equality: the margin would have to be {least} for"
+        else:
+            text += (
+                f", equality to within {least} would be seen with" if row["margin"] else f", {least} would be seen with"
+            )
+        text += f" {100 * POWER:.0f}{PERCENT}"
     text += ", not the paper's setting" if row["elsewhere"] else ""
+    if row.get("left_only") is not None:
+        counts = f"{row['left_only']} and {row['right_only']}"
+        text += f"; documents wrong in one only: {counts}, {_p_text(row['p_documents'])}"
     return what + text.replace("-", "−")
+
+
+def _p_text(p: float) -> str:
+    return ("p < 0.001" if p < 0.001 else f"p = {p:.2g}").replace(" ", "\N{NO-BREAK SPACE}")
 
 
 def format_mean(value: float, error: float | None, *, percent: bool) -> str:

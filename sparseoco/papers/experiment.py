@@ -13,7 +13,7 @@ import pyarrow as pa
 from sparseoco import __version__
 from sparseoco.core.errors import DamagedError, InputError
 from sparseoco.core.logs import report_progress
-from sparseoco.papers.claims import FIRST, Finding, format_comparison, format_mean, judge, ordered_claims, overall
+from sparseoco.papers.claims import FIRST, Claim, Finding, format_comparison, format_mean, judge, ordered_claims
 from sparseoco.papers.rows import Records, Row, mean_rows, select
 from sparseoco.papers.sources import Documents, DocumentSource, Files, load_documents
 from sparseoco.report.charts import COLOURS, MARKERS, Series, line, render_page
@@ -99,7 +99,8 @@ def render(template: str, records: Records, timing_claims: Sequence[Finding] = (
         "records": records,
         "claims": ordered,
         "counts": {word: counts[word] for word in FIRST},
-        "overall": overall,
+        "claim_of": Claim,
+        "n_primary": len(select(comparisons, primary=True)),
         "n_timed": len(timed["comparisons"]),
         "details": details,
         "format_mean": format_mean,

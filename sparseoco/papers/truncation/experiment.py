@@ -20,6 +20,11 @@ from sparseoco.report import charts
 
 MEAN: Final = "mean of the sets"
 """Where a claim is tested on all sets together."""
+SPARSE: Final = 0.8
+"""Sparsity at which methods are compared, and from which on weights count as sparse."""
+ALIKE: Final = 2.0
+"""The largest ratio of numbers of features that count as as many."""
+WHEN_SPARSE, LOST = "error when sparse", "error lost when sparse"
 
 
 class SetRows(NamedTuple):
@@ -29,25 +34,40 @@ class SetRows(NamedTuple):
     folds: Sequence[Row]
     paths: Sequence[Row]
 
-    def shares(self, method: str, name: str = "error") -> list[float]:
-        """The errors, sparsities or, as the negative of sparsity, nonzero weights of a method, a share per fold."""
+    def shares(self, method: str, name: str) -> list[float] | None:
+        """A share of a method per fold: its error or sparsity; as the negative of sparsity, nonzero weights; its error
+        when sparse, or what that loses against the least error of its λ. None if not every fold has it."""
+        if name in (WHEN_SPARSE, LOST):
+            errors = self.errors_at(method, SPARSE)
+            least = self._least(method) if name == LOST else [0.0] * len(errors or ())
+            return errors and [error - other for error, other in zip(errors, least, strict=True)]
         rows = select(self.folds, method=method)
         return [-row["sparsity"] for row in rows] if name == "nonzero weights" else column(rows, name)
 
-    def text(self, method: str) -> str:
-        """Mean error, and sparsity in parentheses, as in the papers' tables."""
-        error, sparsity = (percent(mean(self.shares(method, name))) for name in ("error", "sparsity"))
-        return f"{error} ({sparsity})"
+    def text(self, method: str, name: str) -> str:
+        """Mean error, and sparsity in parentheses, as in the papers' tables; or the mean error when sparse."""
+        if name in (WHEN_SPARSE, LOST):
+            text = errors_text(self.errors_at(method, SPARSE))
+            return f"least error {percent(mean(self._least(method)))}, then {text}" if name == LOST else text
+        rows = select(self.folds, method=method)
+        return f"{percent(mean(column(rows, 'error')))} ({percent(mean(column(rows, 'sparsity')))})"
 
-    def fold_paths(self, method: str) -> list[list[Row]]:
-        """The rows of the λ of a method, fold by fold."""
-        return grouped(select(self.paths, method=method), "fold")
+    def mistakes(self, method: str) -> set[str]:
+        """The documents that are predicted wrongly."""
+        return {document for row in select(self.folds, method=method) for document in row["mistakes"].split()}
 
     def errors_at(self, method: str, sparsity: float) -> list[float] | None:
         """`error_at` in every fold; None if the λ of a fold do not enclose this sparsity."""
-        errors = [runs.error_at(path, sparsity) for path in self.fold_paths(method)]
+        errors = [runs.error_at(path, sparsity) for path in self._paths(method)]
         found = [error for error in errors if error is not None]
         return found if len(found) == len(errors) else None
+
+    def _least(self, method: str) -> list[float]:
+        return [min(column(path, "error")) for path in self._paths(method)]
+
+    def _paths(self, method: str) -> list[list[Row]]:
+        """The rows of the λ of a method, fold by fold."""
+        return grouped(select(self.paths, method=method), "fold")
 
 
 def errors_text(errors: Sequence[float] | None) -> str:
@@ -55,8 +75,9 @@ def errors_text(errors: Sequence[float] | None) -> str:
     return "not reached in every fold" if errors is None else percent(mean(errors))
 
 
-def with_mean(records: Records, found: list[Finding]) -> list[Finding]:
-    """The findings of a claim on every set and, where it was compared on sets of two or more corpora, on their mean.
+def with_mean(records: Records, found: list[Finding], *, primary: bool) -> list[Finding]:
+    """The findings of a claim on every set and, where it was compared on sets of two or more corpora, on their mean,
+    where it may be primary.
 
     Sets of one corpus, as reviews in two forms or newsgroups in several sets, may share documents and count as one.
     """
@@ -73,7 +94,7 @@ def with_mean(records: Records, found: list[Finding]) -> list[Finding]:
         for k in range(len(found[0].evidence))
     ]
     here = f"{sum(map(len, groups.values()))} sets; those of one corpus count as one: {', '.join(groups)}"
-    return [*found, found[0]._replace(where=MEAN, here=here, evidence=tuple(evidence))]
+    return [*found, found[0]._replace(where=MEAN, here=here, evidence=tuple(evidence), primary=primary)]
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -81,12 +102,7 @@ def with_mean(records: Records, found: list[Finding]) -> list[Finding]:
 # rule, and at equal sparsity, where no rule matters.
 
 
-SPARSE: Final = 0.8
-"""Sparsity at which methods are compared, and from which on weights count as sparse."""
 CLAIMS: Final = {name: claims.read_claims(__file__, name) for name in ("stda", "sgft")}
-
-Pairs = Sequence[Sequence[str]]
-"""The names of two methods each."""
 
 _pair = partial(Pair, percent=True, overlap=claims.FOLDS_OVERLAP)
 """Shares in the ten folds of a cross-validation."""
@@ -95,12 +111,19 @@ _pair = partial(Pair, percent=True, overlap=claims.FOLDS_OVERLAP)
 def truncation_claims(name: str, records: Records, rule: str) -> list[Finding]:
     """The claims of a paper, stda or sgft, with this rule for λ: on every set, and all but those on bounds and printed
     results on the mean of the sets."""
-    of_rule = records | {table: select(records[table], rule=rule) for table in ("folds", "results")}
+    measures = Measures(records | {table: select(records[table], rule=rule) for table in ("folds", "results")})
     found: list[Finding] = []
     for claim in CLAIMS[name]:
-        own = claims.find_evidence([claim], Measures(of_rule))
-        found += own if claim.measure == "printed_errors" else with_mean(records, own)
+        several = claim.test == "at_least"  # in the mean, each of them is compared before they are counted
+        own = claims.find_evidence([claim._replace(test="less") if several else claim], measures)
+        own = own if claim.measure == "printed" else with_mean(records, own, primary=claim.primary)
+        found += [_at_least(row, claim.needed) for row in own] if several else own
     return found
+
+
+def _at_least(row: Finding, needed: int) -> Finding:
+    parts = [part for part in row.evidence if isinstance(part, Comparison)]
+    return row._replace(evidence=(claims.at_least(needed, *parts),))
 
 
 class Measures(NamedTuple):
@@ -108,82 +131,59 @@ class Measures(NamedTuple):
 
     records: Records
 
-    def _sets(self) -> Iterator[SetRows]:
+    def _sets(self) -> Iterator[tuple[str, SetRows]]:
         for row in self.records["sets"]:
             folds, paths = (select(self.records[table], set=row["set"]) for table in ("folds", "paths"))
-            yield SetRows(row["title"], folds, paths)
+            yield row["set"], SetRows(row["title"], folds, paths)
 
-    def folds(self, pairs: Pairs, shares: Sequence[str] = ("error",), *, margin: float = 0.0) -> Iterator[Measured]:
-        """Shares of both methods of each pair, of the first less the margin, on every set that has them."""
-        for own in self._sets():
-            if not {name for names in pairs for name in names} <= {row["method"] for row in own.folds}:
-                continue
-            texts, values = [], []
-            for ours, theirs in pairs:
-                text = f"{own.text(ours)}, {own.text(theirs)}"
-                texts.append(f"{ours} and {theirs}: {text}" if len(pairs) > 1 else text)
-                what = f"{ours} − {theirs}" if len(pairs) > 1 else ""
-                for name in shares:
-                    left = [share - margin for share in own.shares(ours, name)]
-                    label = f"{ours} − {100 * margin:g} points − {theirs}" if margin else what
-                    label = f"{what} {name}".strip() if len(shares) > 1 else label
-                    values.append(_pair(left, own.shares(theirs, name), label))
-            yield Measured(own.title, "; ".join(texts), values)
-
-    def folds_together(self, pairs: Pairs) -> Iterator[Measured]:
-        return (place._replace(values=[place.values]) for place in self.folds(pairs))
-
-    def errors_at_sparsity(
-        self, ours: str, theirs: str, here: str = "{ours} and {theirs}", factor: float = 1.0
+    def compared(
+        self, pairs: Sequence[Sequence[str]], shares: Sequence[str] = ("error",), factor: float = 1.0
     ) -> Iterator[Measured]:
-        """A factor of the error of one method, and the error of another."""
-        for own in self._sets():
-            left, right = (own.errors_at(name, SPARSE) for name in (ours, theirs))
-            pair = None if left is None or right is None else _pair([factor * error for error in left], right)
-            yield Measured(own.title, here.format(ours=errors_text(left), theirs=errors_text(right)), [pair])
-
-    def error_lost(self, methods: Sequence[str]) -> Iterator[Measured]:
-        """What sparse weights of each method lose against the least error of its λ; the first against the others."""
-        for own in self._sets():
-            texts, rises = [], []
-            for name in methods:
-                least = [min(column(path, "error")) for path in own.fold_paths(name)]
-                sparse = own.errors_at(name, SPARSE)
-                rises.append(None if sparse is None else [a - b for a, b in zip(sparse, least, strict=True)])
-                texts.append(f"{name}: least error {percent(mean(least))}, then {errors_text(sparse)}")
-            values = [
-                None if rises[0] is None or rise is None else _pair(rise, rises[0], f"{name} − {methods[0]}")
-                for name, rise in zip(methods[1:], rises[1:], strict=True)
-            ]
-            yield Measured(own.title, "; ".join(texts), values)
-
-    def lines(self) -> Iterator[Measured]:
-        """Figure 2 of 2012, where both methods select features in every fold, of two folds or more."""
-        for data_set in self.records["sets"]:
-            rows = select(self.records["frequencies"], set=data_set["set"])
-            folds = [set(column(select(rows, method=name), "fold")) for name in (runs.STDA_INF, runs.RDA)]
-            if not len(folds[0]) == len(folds[1]) > 1:
+        """Shares of both methods of each pair, of the first times a factor, on every set that has the methods."""
+        names = list(dict.fromkeys(name for pair in pairs for name in pair))
+        for _, own in self._sets():
+            if not {*names} <= {*column(own.folds, "method")}:
                 continue
-            shares = []
-            for fold in sorted({row["fold"] for row in rows}):
-                ours, theirs = (
-                    column(select(rows, fold=fold, method=name), "count") for name in (runs.STDA_INF, runs.RDA)
-                )
-                shares.append(mean(float(a < b) for a, b in zip(ours, theirs, strict=True)))
-            first = [select(rows, fold=rows[0]["fold"], method=name) for name in (runs.STDA_INF, runs.RDA)]
-            selected = " and ".join(integer(own[0]["selected"]) for own in first)
-            half = " and ".join(integer(own[len(own) // 2]["count"]) for own in first)
+            values = []
+            for share in shares:
+                for ours, theirs in pairs:
+                    left, right = own.shares(ours, share), own.shares(theirs, share)
+                    what = f"{factor:g} × {ours} − {theirs}" if factor != 1 else f"{ours} − {theirs}"
+                    found = left and right and _pair([factor * one for one in left], right, f"{what}, {share}")
+                    if found and share == "error":
+                        wrong, wrong_there = own.mistakes(ours), own.mistakes(theirs)
+                        found = found._replace(only=(len(wrong - wrong_there), len(wrong_there - wrong)))
+                    values.append(found or None)
+            yield Measured(own.title, "; ".join(f"{name}: {own.text(name, shares[0])}" for name in names), values)
+
+    def lines(self, ours: str, theirs: str) -> Iterator[Measured]:
+        """Figure 2 of 2012, where both methods select features in every fold, of two folds or more; undecided where
+        one has no λ with about as many as the other."""
+        for name, own in self._sets():
+            rows = select(self.records["frequencies"], set=name)
+            lines = [grouped(select(rows, method=method), "fold") for method in (ours, theirs)]
+            folds = [[line[0]["fold"] for line in each] for each in lines]
+            if not len(folds[0]) > 1 or folds[0] != folds[1]:
+                continue
+            shares = [
+                mean(float(a < b) for a, b in zip(*(column(line, "count") for line in both), strict=True))
+                for both in zip(*lines, strict=True)
+            ]
+            first = [each[0] for each in lines]
+            selected = " and ".join(integer(line[0]["selected"]) for line in first)
+            half = " and ".join(integer(line[len(line) // 2]["count"]) for line in first)
             here = (
                 f"{percent(mean(shares))} of the line is below; in the first fold half of the selected features "
                 f"({selected}) occur no more than {half} times"
             )
-            yield Measured(
-                data_set["title"], here, [_pair([0.5] * len(shares), shares, "half − share of the line that is below")]
-            )
+            pair = _pair([0.5] * len(shares), shares, "half − share of the line that is below")
+            numbers = [[line[0]["selected"] for line in both] for both in zip(*lines, strict=True)]
+            alike = all(max(both) <= ALIKE * min(both) for both in numbers)
+            yield Measured(own.title, here if alike else f"{here}; not as many", [pair if alike else None])
 
     def norms_below(self, methods: Sequence[str], bound: float) -> Iterator[Measured]:
         """Whether the norm of a coordinate's history stays below the bound in every fold, with the λ of the rule."""
-        for own in self._sets():
+        for _, own in self._sets():
             texts, holds = [], []
             for name in methods:
                 norms = {(row["fold"], row["lam"]): row["norm"] for row in select(own.paths, method=name)}
@@ -192,15 +192,21 @@ class Measures(NamedTuple):
                 texts.append(f"{name}: at most {largest:,.4g}, and {max(norms.values()):,.4g} with any λ")
             yield Measured(own.title, "; ".join(texts), holds)
 
-    def printed_errors(self, method: str) -> Iterator[Measured]:
-        """Against the printed error, which is the unit of the margin."""
-        for data_set, own in zip(self.records["sets"], self._sets(), strict=True):
-            results = select(self.records["results"], set=data_set["set"], method=method)
-            printed = [row["paper_error"] for row in results if row["paper_error"] is not None]
-            if printed:
-                errors, paper = own.shares(method), printed[0]
-                here = f"{own.text(method)} against {percent(paper)}"
-                yield Measured(own.title, here, [_pair(errors, [paper] * len(errors), unit=paper)])
+    def printed(self, methods: Sequence[str]) -> Iterator[Measured]:
+        """Errors at the printed sparsity, of no rule, against the printed errors. Those are means of ten folds, too,
+        with a spread like ours: the variance is twice that of ours."""
+        for name, own in self._sets():
+            texts, values = [], []
+            for method in methods:
+                rows = select(self.records["results"], set=name, method=method)
+                row = next((row for row in rows if row["paper_error"] is not None), None)
+                if row:
+                    errors, paper = own.errors_at(method, row["paper_sparsity"]), row["paper_error"]
+                    texts.append(f"{method}: {errors_text(errors)} against {percent(paper)}")
+                    twice = 2 * claims.FOLDS_OVERLAP + 1 / len(errors or [0.0])
+                    values.append(_pair(errors, [paper] * len(errors), method, overlap=twice) if errors else None)
+            if values:
+                yield Measured(own.title, "; ".join(texts), values)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -219,22 +225,22 @@ def truncation_page(paper: runs.Paper, records: Records, inputs: dict[str, Any])
         rule=paper.rule,
         rules=runs.RULES,
         sheets=[*paper.printed, *(runs.PrintedTable("", title, names, {}) for title, names in others.items())],
-        sections=[_section(records, row, methods) for row in records["sets"]],
+        sections=[_section(records, row, methods, paper.pair) for row in records["sets"]],
         samples=runs.SAMPLES if paper.name == "stda" else {},
     )
 
 
-def _section(records: Records, data_set: Row, methods: Sequence[str]) -> dict[str, Any]:
-    """A data set: error against sparsity; for STDA, Figure 2 and the features that only one method selects."""
+def _section(records: Records, data_set: Row, methods: Sequence[str], pair: Sequence[str]) -> dict[str, Any]:
+    """A data set: error against sparsity; of two classes, Figure 2 and the features that only one of a pair selects."""
     name, title = data_set["set"], data_set["title"]
     chart = path_figure(select(records["paths"], set=name), methods)
     path = charts.plot(f"path-{name}", f"Error against sparsity, {title}", chart)
-    frequencies, rows = None, select(records.get("frequencies", []), set=name, fold=runs.HELD_OUT)
+    frequencies, rows = None, select(records["frequencies"], set=name, fold=runs.HELD_OUT)
     if rows:
         heading = f"Occurrences of the selected features, {title}"
-        frequencies = charts.plot(f"frequencies-{name}", heading, frequencies_figure(rows))
-    features = select(records.get("features", []), set=name)
-    samples = [(method, select(features, method=method)) for method in runs.PAIR] if features else []
+        frequencies = charts.plot(f"frequencies-{name}", heading, frequencies_figure(rows, pair))
+    features = select(records["features"], set=name)
+    samples = [(method, select(features, method=method)) for method in pair] if features else []
     return {"row": data_set, "path": path, "frequencies": frequencies, "samples": samples}
 
 
@@ -254,7 +260,7 @@ def path_figure(rows: Sequence[Row], methods: Sequence[str]) -> charts.Chart:
     return charts.Chart(x, charts.linear_axis("error, %", [], low=0.0, high=100 * min(4 * least + 0.1, 0.6)), series)
 
 
-def frequencies_figure(rows: Sequence[Row]) -> charts.Chart:
+def frequencies_figure(rows: Sequence[Row], pair: Sequence[str]) -> charts.Chart:
     """Figure 2: occurrences of the selected features, from the rarest."""
     drawn = [
         row
@@ -264,7 +270,7 @@ def frequencies_figure(rows: Sequence[Row]) -> charts.Chart:
     ]
     looks = {
         row["line"]: {"colour": charts.COLOURS[k], "dash": charts.DASHES[k], "heading": method, "steps": True}
-        for k, method in enumerate(runs.PAIR)
+        for k, method in enumerate(pair)
         for row in select(drawn, method=method)
     }
     label = "{percent:.0f} % of those selected: {count:,} times"
@@ -279,15 +285,10 @@ def frequencies_figure(rows: Sequence[Row]) -> charts.Chart:
 
 _SCHEMAS: Final = read_schemas(__file__)
 _BOTH: Final = (*sources.DOMAINS, *(f"{domain}-text" for domain in sources.DOMAINS), "ob-2-1", "sb-2-1")
-STDA: Final = runs.Paper("stda", _BOTH, sources.PRINTED, runs.STDA_TABLES, _SCHEMAS, runs.SPARSEST)
-SGFT: Final = runs.Paper(
-    "sgft",
-    (*_BOTH, "ob-8-1", "sb-8-1", "reut20"),
-    sources.PRINTED_2011,
-    runs.SGFT_TABLES,
-    {name: schema for name, schema in _SCHEMAS.items() if name not in ("features", "frequencies")},
-    runs.TEN_FOLD,
-)
+_MORE: Final = ("ob-8-1", "sb-8-1", "reut20")
+_PAIRS: Final = (runs.STDA_INF, runs.RDA), (runs.SGFT_2, runs.SG_L1)
+STDA: Final = runs.Paper("stda", _BOTH, sources.PRINTED, runs.STDA_TABLES, runs.SPARSEST, _PAIRS[0])
+SGFT: Final = runs.Paper("sgft", (*_BOTH, *_MORE), sources.PRINTED_2011, runs.SGFT_TABLES, runs.TEN_FOLD, _PAIRS[1])
 
 
 def _reproduce(paper: runs.Paper, data: Path, out: Path, *, passes: int | None = None) -> Path:
@@ -340,7 +341,7 @@ def _reproduce(paper: runs.Paper, data: Path, out: Path, *, passes: int | None =
         **protocol._asdict(),
         "missing": [source.title for source in sources.missing_sources(known, found)],
     }
-    experiment = Experiment(paper.name, paper.schemas, partial(truncation_page, paper))
+    experiment = Experiment(paper.name, _SCHEMAS, partial(truncation_page, paper))
     return experiment.run(Run(out), compute, inputs, files)
 
 

@@ -8,7 +8,6 @@ from time import thread_time
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from sparseoco import __version__
@@ -19,6 +18,7 @@ from sparseoco.papers.rows import Records, Row, as_rows, column, extend, mean, m
 from sparseoco.papers.sources import Documents, DocumentSource
 from sparseoco.search.selection import choose
 from sparseoco.storage.locations import read_toml
+from sparseoco.training.decisions import predicted_labels
 from sparseoco.training.learner import Learner
 from sparseoco.training.options import SearchOptions, Select
 from sparseoco.training.stream import Order, range_rows_of
@@ -44,7 +44,7 @@ class PrintedTable(NamedTuple):
     results: Mapping[str, Mapping[str, PrintedResult]]
 
 
-STDA_INF, RDA = "STDA p = ∞", "RDA"
+STDA_INF, RDA, SGFT_2, SG_L1 = "STDA p = ∞", "RDA", "SGFT p = 2", "SG-L1"
 SG_L1_CUMULATIVE: Final = "SG-L1, cumulative"
 SGFT_CUMULATIVE: Final = "SGFT p = 2, cumulative"
 OTHER_GAMMAS: Final = ("STDA p = ∞, γ = 0.1", "STDA p = ∞, γ = 10")
@@ -133,11 +133,20 @@ def published_protocol(name: str, passes: int | None = None) -> Protocol:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# The trainings of both papers: every method on ten times nine of ten folds, and without every two neighbours.
+# The trainings of both papers: every method on ten times nine of ten folds, and nine times on six.
 #
 # A training is of all λ of a method together.
 
 
+ALONE: Final[tuple[tuple[int, ...], ...]] = tuple((fold,) for fold in range(10))
+TOGETHER: Final[tuple[tuple[int, ...], ...]] = (
+    *((0, 1, 2, 3), (0, 2, 6, 9), (0, 4, 6, 7), (0, 5, 6, 8), (1, 3, 6, 9), (1, 4, 8, 9)),
+    *((1, 5, 7, 9), (2, 3, 4, 5), (2, 3, 7, 8)),
+)
+"""Nine times four of ten folds, the fewest in which every two are together: the weights of a training without them
+predict each of the four to tune the λ of the three others."""
+TRAININGS: Final = ALONE + TOGETHER
+"""The folds that each training holds out."""
 SHARES: Final = np.linspace(0.0, 1.0, 101)
 """Of the features with a nonzero weight."""
 
@@ -190,14 +199,9 @@ class Trial(NamedTuple):
         return counts.astype(np.int64)
 
 
-def held_out_folds(folds: int) -> list[tuple[int, ...]]:
-    """The folds that each training holds out: every one, and every two neighbours."""
-    return [(fold,) for fold in range(folds)] + [(fold, (fold + 1) % folds) for fold in range(folds)]
-
-
 def training_cells(trial: Trial) -> list[Cell]:
-    """The trainings, in the order of `held_out_folds`."""
-    return [Cell(trial.key(held), partial(_run, trial, held)) for held in held_out_folds(trial.folds)]
+    """The trainings, in the order of `TRAININGS`."""
+    return [Cell(trial.key(held), partial(_run, trial, held)) for held in TRAININGS]
 
 
 def learn(trial: Trial, grid: list[dict[str, Any]], held: Sequence[int]) -> Learner:
@@ -217,24 +221,29 @@ def learn(trial: Trial, grid: list[dict[str, Any]], held: Sequence[int]) -> Lear
 def _run(trial: Trial, held: tuple[int, ...]) -> dict[str, Any]:
     """Per λ: errors on each held-out fold with its number of rows, and nonzero weights.
 
-    With one fold held out also the largest norm r of a coordinate, of learners that have it, and, if asked, the
-    occurrences in the training set of the features with a nonzero weight, at `SHARES` of them from the rarest.
+    With one fold held out also the documents that are predicted wrongly, the largest norm r of a coordinate, of
+    learners that have it, and, if asked, the occurrences in the training set of the features with a nonzero weight, at
+    `SHARES` of them from the rarest.
     """
     begun = thread_time()
     learner = learn(trial, trial.method.configurations, held)
     rows, labels = trial.documents.rows, trial.documents.labels
     folds = [trial.fold_rows(fold) for fold in held]
-    errors = [learner.evaluate(*gather(own, rows.indptr, rows.indices, rows.data, labels))[1] for own in folds]
-    states = [learner.slots_of(number) for number in range(len(learner.configurations))] if len(held) == 1 else []
-    return {
-        "errors": [wrong.tolist() for wrong in errors],
+    evaluated = [gather(own, rows.indptr, rows.indices, rows.data, labels) for own in folds]
+    result = {
+        "errors": [learner.evaluate(*own)[1].tolist() for own in evaluated],
         "rows": [len(own) for own in folds],
         "nonzeros": learner.nonzeros().tolist(),
         "diverged": learner.diverged.tolist(),
-        "norms": [float(state["r"].max()) for state in states if "r" in state],
-        "occurrences": _occurrences(trial, learner, held) if trial.counted and len(held) == 1 else [],
-        "seconds": thread_time() - begun,
     }
+    if len(held) == 1:
+        (*documents, truth), numbers = evaluated[0], range(len(learner.configurations))
+        margins, states = learner.margins(*documents), [learner.slots_of(number) for number in numbers]
+        predicted = [predicted_labels(margins[:, number], 0.0, several=False) for number in numbers]
+        result["mistakes"] = [folds[0][own != truth].tolist() for own in predicted]
+        result["norms"] = [float(state["r"].max()) for state in states if "r" in state]
+        result["occurrences"] = _occurrences(trial, learner, held) if trial.counted else []
+    return result | {"seconds": thread_time() - begun}
 
 
 def _occurrences(trial: Trial, learner: Learner, held: Sequence[int]) -> list[list[int]]:
@@ -247,13 +256,12 @@ def _occurrences(trial: Trial, learner: Learner, held: Sequence[int]) -> list[li
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Table V and Figure 2 of 2012: the features that STDA p = ∞ and RDA select, with counts.
+# Table V and Figure 2 of 2012: the features that STDA p = ∞ and RDA select, with counts; in 2011 SGFT p = 2 and SG-L1.
 #
-# In every fold, STDA has the λ that was chosen for it, and RDA the λ that selects the most similar number of features:
-# which features are selected depends mostly on their number.
+# In every fold, the paper's method has the λ that was chosen for it, and the other the λ that selects the most similar
+# number of features: which features are selected depends mostly on their number.
 
 
-PAIR: Final = (STDA_INF, RDA)
 HELD_OUT: Final = 0
 """The fold whose training set Table V is of."""
 LISTED: Final = 10
@@ -291,11 +299,10 @@ def features_cell(trials: tuple[Trial, Trial], numbers: tuple[int, int]) -> Cell
 #
 # 2011 chooses one λ "to achieve the highest precision rate" of the ten-fold cross-validation: that of the least mean
 # error over the ten folds, which are also those it reports. 2012 tunes λ within the nine folds of each training set and
-# does not say how. Here, for fold f, λ is the one with the best results on folds f − 1 and f + 1, each predicted by
-# weights trained without it and without f; then all λ are trained on all folds but f. That is 20 trainings per method
-# and data set, each of all λ together: ten hold out one fold, as a search of the method does, and ten hold out two
-# neighbours, each of which tunes for both. Within the nine, two rules: the least error, and the sparsest within one
-# standard error of the least, for the "highly predictable sparse weight vector" of 2012.
+# does not say how. Here it is tuned by a cross-validation of the nine: each of them is predicted by weights of six
+# folds, trained without it and without the fold that λ is for; then all λ are trained on the nine. Within the nine, two
+# rules: the least error, and the sparsest within one standard error of the least, for the "highly predictable sparse
+# weight vector" of 2012.
 
 
 TEN_FOLD: Final = "least error over the ten folds"
@@ -304,19 +311,20 @@ SPARSEST: Final = "sparsest within one standard error within nine folds"
 RULES: Final = (TEN_FOLD, LEAST, SPARSEST)
 _WITHIN: Final[dict[str, Select]] = {LEAST: "best", SPARSEST: "one-standard-error"}
 
-_Tuning = Sequence[tuple[Mapping[str, Any], int]]
-"""Results of trainings, each with the index of the fold used among those it holds out."""
+Parts = Mapping[tuple[int, ...], Mapping[str, Any]]
+"""Results of trainings by the folds held out."""
 
 
 def result_rows(trial: Trial, parts: Sequence[Mapping[str, Any]], rule: str) -> list[Row]:
     """A row per fold: the λ of the rule, its error and sparsity; `parts` are the results of the cells."""
-    by_held = dict(zip(held_out_folds(trial.folds), parts, strict=True))
+    by_held = dict(zip(TRAININGS, parts, strict=True))
     rows = []
     for fold, k in enumerate(_chosen(trial, by_held, rule)):
         own = by_held[(fold,)]
         errors, n_rows = own["errors"][0][k], own["rows"][0]
         row = {"fold": fold, "lam": trial.method.strengths[k], "rows": n_rows, "errors": errors}
-        rows.append(row | {"error": errors / n_rows, "sparsity": 1 - own["nonzeros"][k] / trial.weights})
+        row |= {"error": errors / n_rows, "sparsity": 1 - own["nonzeros"][k] / trial.weights}
+        rows.append(row | {"mistakes": " ".join(map(str, own["mistakes"][k]))})
     return rows
 
 
@@ -335,40 +343,41 @@ def path_rows(trial: Trial, parts: Sequence[Mapping[str, Any]]) -> list[Row]:
     ]
 
 
-def _chosen(trial: Trial, by_held: Mapping[tuple[int, ...], Mapping[str, Any]], rule: str) -> list[int]:
+def _chosen(trial: Trial, parts: Parts, rule: str) -> list[int]:
     """The number of the λ that a rule chooses for each fold."""
     folds = range(trial.folds)
     if rule == TEN_FOLD:
-        rows = [row for fold in folds for row in _search_rows(trial, [(by_held[(fold,)], 0)], fold)]
+        rows = [row for held in ALONE for row in _search_rows(trial, parts, held, *held)]
         return [choose(rows, "best").configuration] * len(folds)
     chosen = []
     for fold in folds:
-        before, after = (fold - 1) % len(folds), (fold + 1) % len(folds)
-        neighbours = [(by_held[before, fold], 0), (by_held[fold, after], 1)]
-        chosen.append(choose(_search_rows(trial, neighbours), _WITHIN[rule]).configuration)
+        tuning = [
+            (other, next(held for held in TOGETHER if {fold, other} <= {*held})) for other in folds if other != fold
+        ]
+        rows = [row for other, held in tuning for row in _search_rows(trial, parts, held, other)]
+        chosen.append(choose(rows, _WITHIN[rule]).configuration)
     return chosen
 
 
-def _search_rows(trial: Trial, tuning: _Tuning, number: int = 0) -> list[Row]:
-    """Rows like a search's: each λ on the rows of all these folds, as one fold of this number."""
+def _search_rows(trial: Trial, parts: Parts, held: tuple[int, ...], fold: int) -> list[Row]:
+    """Rows like a search's: each λ on a fold, by the training without these."""
+    part, index = parts[held], held.index(fold)
     rows = []
-    total = sum(part["rows"][fold] for part, fold in tuning)
     for configuration in trial.method.search.configurations():
         k = configuration.number
-        wrong = sum(part["errors"][fold][k] for part, fold in tuning)
-        status = "diverged" if any(part["diverged"][k] for part, _ in tuning) else "ok"
+        status = "diverged" if part["diverged"][k] else "ok"
         rows.append(
             {
                 "configuration": k,
                 "algorithm": configuration.algorithm,
                 "parameters": configuration.parameters_json,
                 "epoch": trial.method.search.epochs,
-                "fold": number,
+                "fold": fold,
                 "status": status,
                 "reason": "" if status == "ok" else status,
-                "held_out_rows": total,
-                "held_out_error": wrong / total,
-                "nonzeros": sum(part["nonzeros"][k] for part, _ in tuning) / len(tuning),
+                "held_out_rows": part["rows"][index],
+                "held_out_error": part["errors"][index][k] / part["rows"][index],
+                "nonzeros": part["nonzeros"][k],
             }
         )
     return rows
@@ -380,19 +389,19 @@ def _search_rows(trial: Trial, tuning: _Tuning, number: int = 0) -> list[Row]:
 
 class Paper(NamedTuple):
     """What a paper compares: its name, also that of its methods' file, its data sets, their printed documents and
-    features, tables, and its own rule for λ."""
+    features, tables, its own rule for λ, and the two methods whose features are counted."""
 
     name: str
     sources: tuple[str, ...]
     sizes: Mapping[str, tuple[int, int]]
     printed: tuple[PrintedTable, ...]
-    schemas: dict[str, pa.Schema]
     rule: str
+    pair: tuple[str, str]
 
 
 def run_data_set(run: Run, paper: Paper, protocol: Protocol, source: DocumentSource, documents: Documents) -> Records:
     """All rows of a data set."""
-    counted = PAIR if "features" in paper.schemas else ()
+    counted = paper.pair if len(documents.classes) == 2 else ()
     large = source.all_words or len(documents.classes) > 2
     trials = [
         Trial(source.name, documents, method, method.name in counted)
@@ -416,7 +425,7 @@ def run_data_set(run: Run, paper: Paper, protocol: Protocol, source: DocumentSou
         "paper_features": printed_sizes[1],
         "differs": source.differs,
     }
-    records: Records = {"sets": [described]}
+    records: Records = {"sets": [described], "frequencies": [], "features": []}
     for trial in trials:
         own = parts[trial.method.name]
         key = {"set": source.name, "method": trial.method.name}
@@ -431,22 +440,24 @@ def run_data_set(run: Run, paper: Paper, protocol: Protocol, source: DocumentSou
         timing = {"trainings": len(own), "columns": len(trial.method.strengths), "seconds": seconds}
         extend(records, {"timings": [key | timing]})
     if counted:
-        extend(records, _features(run, trials, parts, records["folds"]))
+        extend(records, _features(run, paper, trials, parts, records["folds"]))
     return records
 
 
-def _features(run: Run, trials: Sequence[Trial], parts: Mapping[str, list[Row]], folds: Sequence[Row]) -> Records:
+def _features(
+    run: Run, paper: Paper, trials: Sequence[Trial], parts: Mapping[str, list[Row]], folds: Sequence[Row]
+) -> Records:
     """Table V of one fold, and Figure 2 of all."""
     by_name = {trial.method.name: trial for trial in trials}
-    ours, theirs = (by_name[name] for name in PAIR)
+    ours, theirs = (by_name[name] for name in paper.pair)
     records: Records = {"frequencies": []}
-    for row in select(folds, method=ours.method.name, rule=SPARSEST):
+    for row in select(folds, method=ours.method.name, rule=paper.rule):
         fold, chosen = row["fold"], ours.method.strengths.index(row["lam"])
-        own = [parts[name][fold] for name in PAIR]
+        own = [parts[name][fold] for name in paper.pair]
         selected = [np.array(part["nonzeros"]) for part in own]
         similar = int(np.argmin(np.abs(np.log((selected[1] + 1) / (selected[0][chosen] + 1)))))
         numbers = chosen, similar
-        for method, part, k in zip(PAIR, own, numbers, strict=True):
+        for method, part, k in zip(paper.pair, own, numbers, strict=True):
             key = {"set": ours.name, "method": method, "fold": fold, "selected": part["nonzeros"][k]}
             shown = zip(SHARES.tolist(), part["occurrences"][k], strict=False)
             records["frequencies"] += [key | {"share": share, "count": count} for share, count in shown]
