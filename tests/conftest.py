@@ -1,6 +1,8 @@
 """Settings of the whole suite."""
 
 import os
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -27,6 +29,15 @@ if config.DISABLE_JIT:  # columns are not padded, which would be most of the tim
 def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
     """The command line; gives what a command prints."""
     return Cli(monkeypatch, capsys)
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A cluster of two threads for the tests of a file."""
+    from sparseoco.execution.clusters import ClusterOptions, connect
+
+    with connect(ClusterOptions(threads=2), tmp_path_factory.mktemp("scratch")) as client:
+        yield client
 
 
 @pytest.fixture

@@ -170,14 +170,6 @@ def predicted(
     return figures(model, truth, classes, scores if outputs > 1 else scores[:, 0], seconds, nonzeros, probabilities)
 
 
-def default_run(truth: Any, names: list[str], folder: Path) -> Result:
-    """`sparseoco run` on a file that names only the inputs, and predictions of the test text by its model."""
-    (folder / "default.toml").write_text('[ingest]\ninputs = ["train.jsonl"]\n')
-    started = time.perf_counter()
-    command(folder, "run", "default.toml")
-    return predicted(folder, "default", truth, names, started, calibrated=True)
-
-
 def front(truth: Any, names: list[str], folder: Path) -> Iterator[Result]:
     """Models of the configurations of the default run that none of its others beats in both error and nonzeros."""
     fewest = math.inf
@@ -198,7 +190,11 @@ def test_default_run_is_as_accurate_as_the_best_pipelines(name: str, tmp_path: P
     names = sorted({record["label"] for record in task.train})
     labels, truth = (np.array([names.index(record["label"]) for record in part]) for part in task)
     write_texts(task, tmp_path)
-    ours = [default_run(truth, names, tmp_path), *front(truth, names, tmp_path)]
+    (tmp_path / "default.toml").write_text('[ingest]\ninputs = ["train.jsonl"]\n')
+    started = time.perf_counter()
+    command(tmp_path, "run", "default.toml")
+    default = predicted(tmp_path, "default", truth, names, started, calibrated=True)
+    ours = [default, *front(truth, names, tmp_path)]
     others = list(peers(task, truth, labels))
     print(f"\n{name}: {len(labels):,} documents to train, {len(truth):,} to test, {len(names)} classes")
     for result in [*ours, *sorted(others, key=lambda r: r.error)]:

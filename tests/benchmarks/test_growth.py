@@ -122,7 +122,12 @@ def test_share_of_the_client(tmp_path: Path) -> None:
     with cluster(tmp_path, 2) as client:
         measured(client, tmp_path, warm, tmp_path / "warm", BIGRAMS, 1 << 20)
         cost = measured(client, tmp_path, text, tmp_path / "store", BIGRAMS, 16 << 20)
-        _write_model(tmp_path)
+        manifest = Store.open(tmp_path / "store").manifest
+        store = Store(tmp_path / "store", manifest.model_copy(update={"labels": LabelTable(kind="numbers")}))
+        weights = np.zeros((store.n_features, 1))
+        weights[: 10**5, 0] = np.random.default_rng(0).normal(0, 1, min(10**5, store.n_features))
+        described = {"algorithm": "none", "parameters": {}, "loss": "squared"}
+        write_model(tmp_path / "model", weights, store, described, [])
         models = model_entries(str(tmp_path / "model"), ())
         options = ScoreOptions(keep_top="10%", shard_bytes=16 << 20)
         run = partial(ScoreRun(models, [str(text)], tmp_path / "scores", options, {}).score, client=client)
@@ -134,15 +139,6 @@ def test_share_of_the_client(tmp_path: Path) -> None:
             f"{found.client['read'] / gigabytes / 1e6:.2f} MB read; {TEXT_BYTES / 1e6 / found.seconds:.0f} MB/s on 2 "
             "workers"
         )
-
-
-def _write_model(folder: Path) -> None:
-    """A model of 10^5 random weights on the features of the store."""
-    manifest = Store.open(folder / "store").manifest
-    store = Store(folder / "store", manifest.model_copy(update={"labels": LabelTable(kind="numbers")}))
-    weights = np.zeros((store.n_features, 1))
-    weights[: 10**5, 0] = np.random.default_rng(0).normal(0, 1, min(10**5, store.n_features))
-    write_model(folder / "model", weights, store, {"algorithm": "none", "parameters": {}, "loss": "squared"}, [])
 
 
 @pytest.mark.parametrize("grows", ["documents", "terms"])

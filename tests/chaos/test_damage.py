@@ -25,7 +25,7 @@ from tests.faults.commands import BEFORE, write_inputs
 from tests.support.damage import CHANGES, damaged, reshaped
 from tests.support.folders import assert_same_folder, folder_bytes
 from tests.support.forks import End, Forks
-from tests.support.ingests import COMPRESSORS
+from tests.support.ingests import COMPRESSORS, write_files
 from tests.support.nightly_runs import arrive
 from tests.support.tables import TABLE_WRITERS, WRITERS
 from tests.support.texts import write_run_file
@@ -142,10 +142,7 @@ def restore(folder: Path, contents: dict[str, bytes]) -> None:
     now = folder_bytes(folder, without=())
     for name in now.keys() - contents.keys():
         (folder / name).unlink()
-    for name, data in contents.items():
-        if now.get(name) != data:
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_bytes(data)
+    write_files(folder, {name: data for name, data in contents.items() if now.get(name) != data})
 
 
 COMPILING = 600.0  # seconds: the first time
@@ -182,7 +179,6 @@ SEED = os.environ.get("SPARSEOCO_CHAOS_SEED", "0")
 def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path, Forks]]:
     """A folder, what is in it before each test, and forks in it that find compiled code loaded."""
     folder = tmp_path_factory.mktemp("damage") / "tree"
-    folder.mkdir()
     write_inputs(folder)
     with Forks(folder, f"{READ}loaded") as forks:
         for command in BEFORE:
@@ -271,7 +267,6 @@ def shim(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.mark.parametrize("fault", list(FAULTS))
 def test_a_call_that_fails(fault: str, command: list[str], shim: str, tmp_path: Path) -> None:
     folder = tmp_path / "work"
-    folder.mkdir()
     write_run_file(folder)
     with Forks(folder, "tests.chaos.readers:kernels", LD_PRELOAD=shim) as forks:
         prepared = [[*INGESTING[:3], "store", *INGESTING[4:]], ["train", "store", "--out", "model", *TRAIN[4:]]]
@@ -350,14 +345,10 @@ def test_inputs_that_change_at_random_moments(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(stored, "PART_BYTES", 100_000)
     before, after = (content(tmp_path, name, seed) for seed in (1, 2))
     path = tmp_path / "in" / name
-    path.parent.mkdir(parents=True)
     source = tmp_path / "in" if "/" in name else path
     if "/" in name:
-        for k, row in enumerate(rows(0, 800)):
-            other = tmp_path / "in" / row["label"] / f"{k}.txt"
-            other.parent.mkdir(exist_ok=True)
-            other.write_text(row["text"])
-    path.write_bytes(before)
+        write_files(source, {f"{row['label']}/{k}.txt": row["text"] for k, row in enumerate(rows(0, 800))})
+    write_files(tmp_path / "in", {name: before})
     run(source, tmp_path / "compiled")
     started = time.monotonic()
     expected = run(source, tmp_path / "expected")

@@ -66,16 +66,10 @@ WORKERS = {
 EVERY = {**COMMANDS, **ALSO, **WORKERS}
 
 
-def result_of(name: str) -> str:
-    """The folder that a command changes."""
-    return RESULTS.get(name.partition(",")[0], "run" if name == "report" else "out")
-
-
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The inputs of all commands, a store and a run."""
     folder = tmp_path_factory.mktemp("inputs") / "work"
-    folder.mkdir()
     write_inputs(folder, rows=1000)
     (folder / "tmp").mkdir()
     for command in BEFORE:
@@ -126,7 +120,7 @@ class Undisturbed(NamedTuple):
 
 @pytest.fixture(params=EVERY)
 def undisturbed(request: pytest.FixtureRequest, inputs: Path, tmp_path: Path) -> Undisturbed:
-    result = inputs / result_of(request.param)
+    result = inputs / RESULTS.get(request.param.partition(",")[0], "run" if request.param == "report" else "out")
     before = Path(shutil.copytree(result, tmp_path / "before")) if result.exists() else None
     started = time.monotonic()
     assert _start(EVERY[request.param], inputs).wait() == 0
@@ -448,7 +442,6 @@ def test_a_flow_whose_server_is(tmp_path: Path, server: str) -> None:
         steps.run_all(load_run_file(tmp_path / "places.toml"))
     else:
         assert code == 0, said[-2000:]
-    (tmp_path / "command").mkdir()
     steps.run_all(load_run_file(write_run_file(tmp_path / "command")))
     assert tables(tmp_path / "run") == tables(tmp_path / "command" / "run")
     assert_same_results(tmp_path / "run", tmp_path / "command" / "run")

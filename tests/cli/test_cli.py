@@ -133,7 +133,6 @@ def test_training_continues_from_a_model_with_new_text(tmp_path: Path, cli: Cli)
     assert "warm start: learner state restored" in cli("train", old, "--out", tmp_path / "again", *first).out
     printed = cli("train", new, "--out", tmp_path / "second", *first).out
     said = re.search(r"warm start: (\d+) of (\d+) weights found", printed)
-    assert said is not None
     assert 0 < int(said[1]) <= int(said[2])
     grid = ("--algorithm", "fobos", "--folds", 2, "--grid", "lam=1e-5,1e-3", "--grid", "eta0=0.3")
     assert said[0] in cli("search", new, "--out", tmp_path / "run", *grid, *first).out
@@ -162,8 +161,7 @@ def test_training_on_the_features_of_another_model(tmp_path: Path, cli: Cli) -> 
     printed = cli("search", store, "--out", tmp_path / "run", *grid, *first).out
     assert f"features: {nonzeros:,} with nonzero weights" in printed
     cli("regret", tmp_path / "run", "--marks", 3)
-    file = write_run_file(tmp_path)
-    file.write_text(file.read_text().replace("[search]", '[search]\nfeatures_from = "first"'))
+    file = write_run_file(tmp_path, **{"[search]": '[search]\nfeatures_from = "first"'})
     assert "[features-differ]" in cli("run", file, code=2).err
 
 
@@ -236,10 +234,8 @@ def test_errors_do_not_contain_document_text(tmp_path: Path, cli: Cli) -> None:
 @pytest.mark.fault(6)
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
 def test_a_stopped_run_ends_within_ten_seconds_and_resumes(tmp_path: Path, number: signal.Signals, cli: Cli) -> None:
-    path = write_run_file(tmp_path)
-    path.write_text(path.read_text().replace("epochs = 1", "epochs = 20"))  # it must still search when it is stopped
+    path = write_run_file(tmp_path, **{"epochs = 1": "epochs = 20"})  # it must still search when it is stopped
     end = stop(["run", str(path)], number, lambda: (tmp_path / "run" / "search").exists())
-    assert end is not None
     assert end.seconds < 10
     assert end.code == 128 + number
     assert "Traceback" not in end.said

@@ -67,12 +67,6 @@ def propose(cli: Cli, source: Path) -> Proposal:
     file.unlink(missing_ok=True)
     out = cli("init", source, "--out", file).out
     assert f"sparseoco run {file}" in out
-    check_comments(file)
-    return Proposal(load_run_file(file), file.read_text(), out)
-
-
-def check_comments(file: Path) -> None:
-    """Check that the file is valid with any one of the options in its comments."""
     changed, found = file.parent / "with.toml", 0
     lines = file.read_text().splitlines()
     end = next(k for k, line in enumerate(lines) if line.startswith("# [score]"))
@@ -89,6 +83,7 @@ def check_comments(file: Path) -> None:
         load_run_file(changed)
     changed.write_text("\n".join([*lines[:end], *(line[2:] for line in lines[end:])]))
     assert load_run_file(changed).score is not None
+    return Proposal(load_run_file(file), file.read_text(), out)
 
 
 PLAIN = [[row["text"], row["label"]] for row in records()]

@@ -182,8 +182,7 @@ def lines(path: Path) -> list[dict[str, object]]:
 
 @pytest.mark.fault(45)
 def test_a_run_is_logged_without_document_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
-    file = write_run_file(tmp_path)
-    file.write_text(file.read_text() + '\n[log]\nfile = "run.jsonl"\n')
+    file = write_run_file(tmp_path, **{"[cluster]": '[log]\nfile = "run.jsonl"\n[cluster]'})
     monkeypatch.setattr("sparseoco.cli.console.FIRST_LINE", math.inf)  # of a run that takes long
     printed = cli("--log", "-", "run", file).err
     events = lines(tmp_path / "run.jsonl")
@@ -237,12 +236,10 @@ def test_loggers_are_unchanged_without_a_log_file(caplog: pytest.LogCaptureFixtu
 
 def test_a_log_file_that_cannot_be_written(tmp_path: Path, cli: Cli) -> None:
     assert "[not-writable]" in cli("--log", tmp_path, "algorithms", code=2).err
-    file = write_run_file(tmp_path)
-    file.write_text(file.read_text() + '\n[log]\nfile = "s3://bucket/log"\n')
+    file = write_run_file(tmp_path, **{"[cluster]": '[log]\nfile = "s3://bucket/log"\n[cluster]'})
     assert "[not-local]" in cli("run", file, code=2).err
 
 
 def test_a_log_may_be_named_by_its_uri(tmp_path: Path) -> None:
-    file = write_run_file(tmp_path)
-    file.write_text(file.read_text() + f'\n[log]\nfile = "file://{tmp_path}/run.jsonl"\n')
+    file = write_run_file(tmp_path, **{"[cluster]": f'[log]\nfile = "file://{tmp_path}/run.jsonl"\n[cluster]'})
     assert load_run_file(file).log.file == str(tmp_path / "run.jsonl")

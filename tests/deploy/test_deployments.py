@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +19,6 @@ from prefect.flows import load_flow_from_entrypoint
 
 from sparseoco.execution.options import ACROSS_HOSTS, ONE_THREAD
 from sparseoco.flows.steps import TAG
-from sparseoco.pipeline import steps
 from sparseoco.pipeline import steps as run_steps
 from sparseoco.pipeline.run_file import load_run_file
 from sparseoco.report.page import plain
@@ -92,15 +91,12 @@ def check_results(server: str, out: Path) -> None:
     assert (out / "report" / "report.html").exists()
     here = load_run_file(out.parent / "places.toml").model_copy(update={"out": out.parent / "here"})
     run_steps.run_all(here)
-    for file in ("search/metrics.parquet", "model/weights.parquet"):
-        assert (out / file).read_bytes() == (here.out / file).read_bytes()
+    assert_same_results(out, out.parent / "here")
 
 
-def write_long_run_file(folder: Path) -> Path:
+def write_long_run_file(folder: Path, **changes: str) -> Path:
     """A run whose search takes minutes."""
-    run_file = write_run_file(folder)
-    run_file.write_text(run_file.read_text().replace("epochs = 1", "epochs = 5000"))
-    return run_file
+    return write_run_file(folder, **{"epochs = 1": "epochs = 5000"}, **changes)
 
 
 def search_begun(folder: Path) -> bool:
@@ -259,8 +255,9 @@ def test_runs_without_heartbeats_are_marked_as_crashed(tmp_path: Path, fresh_ser
         start_run(fresh_server, tmp_path)
         time.sleep(35)  # the first heartbeat
         worker.kill()
-        for row in sessions_below(tmp_path):
-            os.killpg(row, signal.SIGKILL)
+        working = [path for path in Path("/proc").glob("[0-9]*/cwd") if path.exists() and path.resolve() == tmp_path]
+        for group in {os.getpgid(int(path.parent.name)) for path in working}:  # the runs of the worker
+            os.killpg(group, signal.SIGKILL)
         (run,) = wait_for(lambda: flow_runs(fresh_server, "CRASHED"), "the run to be given up", seconds=240)
     assert run["state"]["message"] == "No heartbeat of this run for two minutes."
 
@@ -277,12 +274,6 @@ def create_run(server: str, **variables: Any) -> str:
     (pipeline,) = ask(server, "deployments/filter", deployments={"name": {"any_": ["pipeline"]}})
     run: str = ask(server, f"deployments/{pipeline['id']}/create_flow_run", **variables)["id"]
     return run
-
-
-def sessions_below(folder: Path) -> list[int]:
-    """Groups of processes that work in the folder: the runs of a worker."""
-    working = (path for path in Path("/proc").glob("[0-9]*/cwd"))
-    return sorted({os.getpgid(int(path.parent.name)) for path in working if path.exists() and path.resolve() == folder})
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -359,7 +350,8 @@ def test_a_cut_link_changes_nothing(tmp_path: Path, secured: bool, client: int) 
     with made() as hosts, cluster(hosts, address, tmp_path, tls) as processes:
         command = hosts.on(client, *search, str(tmp_path / "cut"), "--scheduler", address)
         with running(command, tmp_path / "cut.log", {**os.environ, **tls}) as run:
-            wait_until(lambda: len(list((tmp_path / "cut" / "search" / "cells").glob("*.json"))) >= 3, run)
+            cells = tmp_path / "cut" / "search" / "cells"
+            wait_for(lambda: len(list(cells.glob("*.json"))) >= 3, "three cells", seconds=600)
             hosts.cut()
             time.sleep(CUT_SECONDS)
             hosts.mend()
@@ -399,15 +391,8 @@ def cluster(hosts: Hosts, address: str, folder: Path, tls: dict[str, str]) -> It
             processes.append(start(host, f"worker-{host}", "worker", address, *place))
         for host in (0, 1):
             log = folder / f"worker-{host}.log"
-            wait_until(lambda log=log: "Registered to" in log.read_text(), processes[host + 1])
+            wait_for(lambda log=log: "Registered to" in log.read_text(), "the worker to register")
         yield processes
-
-
-def wait_until(true: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
-    """Wait while a process runs for something to become true."""
-    while not true():
-        assert process.poll() is None, f"{process.args} has ended"
-        time.sleep(0.2)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -443,8 +428,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("cluster", ["threads = 2", "workers = 2"])
 def test_a_search_that_is_stopped(tmp_path: Path, server: str, cluster: str, number: signal.Signals) -> None:
-    run_file = write_long_run_file(tmp_path)
-    run_file.write_text(run_file.read_text().replace("threads = 2", cluster))
+    run_file = write_long_run_file(tmp_path, **{"threads = 2": cluster})
     env = environment(tmp_path / "home", PREFECT_API_URL=server)
     command = [sys.executable, "-m", "sparseoco.flows.pipeline", str(run_file)]
     with running(command, tmp_path / "log", env, tmp_path) as process:
@@ -530,12 +514,11 @@ def test_a_run_on_jobs_gives_the_same_bytes(tmp_path: Path, system: str, count: 
     subprocess.run([sys.executable, "jobs.py", *command], cwd=tmp_path, env=environment, check=True)
     processes = [int(path.read_text()) for path in jobs.iterdir()]
     assert len(processes) == count
-    while any(psutil.pid_exists(number) for number in processes):
-        time.sleep(0.1)
+    wait_for(lambda: not any(map(psutil.pid_exists, processes)), "the jobs to end")
     for job in jobs.iterdir():
         log = (tmp_path / f"{job.name}.log").read_text()
         assert "Start worker at" in log
         assert "Threads:                          1" in log
     here = load_run_file(run_file).model_copy(update={"out": tmp_path / "here"})
-    steps.run_all(here)
+    run_steps.run_all(here)
     assert_same_results(tmp_path / "run", tmp_path / "here")

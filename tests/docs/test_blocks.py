@@ -3,7 +3,6 @@
 import ast
 import importlib.util
 import re
-import shlex
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -21,16 +20,15 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 TARGETS = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 
-def of_kind(kind: str, pages: list[Path] = PAGES) -> list[object]:
-    return [
+@pytest.mark.parametrize(
+    "text",
+    [
         pytest.param(block.text, id=f"{page.relative_to(ROOT)}-{number}")
-        for page in pages
+        for page in PAGES
         for number, block in enumerate(blocks(page))
-        if block.kind == kind
-    ]
-
-
-@pytest.mark.parametrize("text", of_kind("python"))
+        if block.kind == "python"
+    ],
+)
 def test_python_compiles(text: str) -> None:
     ast.parse(text)
 
@@ -44,7 +42,10 @@ def test_commands_and_their_options_exist(page: Path) -> None:
     for line in lines + re.findall(r"(?<!`)`(sparseoco [a-z-][^`]*)`(?!`)", prose):
         for program, *arguments in simple_commands(line):
             if program == "sparseoco":
-                check_our_command(arguments)
+                rest = parse(COMMANDS, arguments)
+                if rest and not rest[0].isupper():
+                    assert rest[0] in COMMANDS.commands, line
+                    assert not parse(COMMANDS.commands[rest[0]], rest[1:]), line
             elif program == "make":
                 assert set(arguments) <= TARGETS, line
             elif program in ("pip", "python") and "install" in arguments:
@@ -54,14 +55,6 @@ def test_commands_and_their_options_exist(page: Path) -> None:
                 assert importlib.util.find_spec(arguments[1]), line
             elif program == "python" and arguments[0].endswith(".py"):
                 assert arguments[0] in saved or (ROOT / arguments[0]).exists(), line
-
-
-def check_our_command(arguments: list[str]) -> None:
-    """A command, an option or an argument that there is not is an error."""
-    rest = parse(COMMANDS, arguments)
-    if rest and not rest[0].isupper():
-        assert rest[0] in COMMANDS.commands, shlex.join(arguments)
-        assert not parse(COMMANDS.commands[rest[0]], rest[1:]), shlex.join(arguments)
 
 
 def parse(command: Any, arguments: list[str]) -> list[str]:

@@ -123,25 +123,24 @@ def test_any_cut_gives_the_bits_of_a_fit(algorithm: str, cuts: list[int], n_clas
     X, y = rows(), classes(n_classes)
     loss = ALGORITHMS[algorithm].default_loss
     whole = plain_classifier(algorithm, loss=loss, fit_intercept=fit_intercept)
+    check_cuts(whole, X, y, cuts, classes=np.arange(n_classes))
+    assert whole.coef_.any()
+
+
+def check_cuts(whole: Any, X: sp.csr_matrix, y: np.ndarray, cuts: list[int], **known: Any) -> None:
+    """A stream that is cut gives the bits of one fit."""
     pieces = clone(whole)
-    whole.fit(X, y)
     for start, stop in itertools.pairwise([0, *cuts, ROWS]):
         if stop > start:
-            pieces.partial_fit(X[start:stop], y[start:stop], classes=np.arange(n_classes))
-    assert bits(pieces) == bits(whole)
-    assert pieces.coef_.any()
+            pieces.partial_fit(X[start:stop], y[start:stop], **known)
+    assert bits(pieces) == bits(whole.fit(X, y))
 
 
 @settings(deadline=None, max_examples=15)
 @given(cuts=st.lists(st.integers(0, ROWS), max_size=6).map(sorted), fit_intercept=st.booleans())
 def test_any_cut_of_a_regression_gives_the_bits_of_one_fit(cuts: list[int], fit_intercept: bool) -> None:
     X, y = rows() * 0.1, np.random.default_rng(9).normal(size=ROWS)
-    whole = plain_regressor(eta0=0.1, lam=1e-3, fit_intercept=fit_intercept).fit(X, y)
-    pieces = clone(whole)
-    for start, stop in itertools.pairwise([0, *cuts, ROWS]):
-        if stop > start:
-            pieces.partial_fit(X[start:stop], y[start:stop])
-    assert bits(pieces) == bits(whole)
+    check_cuts(plain_regressor(eta0=0.1, lam=1e-3, fit_intercept=fit_intercept), X, y, cuts)
 
 
 @pytest.mark.parametrize(
@@ -196,8 +195,7 @@ def test_a_shuffled_fit_goes_in_the_order_of_the_drivers() -> None:
     assert bits(plain_classifier(epochs=2).fit(X, y)) == bits(repeated)
     fitted = plain_classifier(lam=1e-3, epochs=3, shuffle=True, random_state=8).fit(X, y)
     order = np.concatenate([epoch_rows(8, epoch, True, ROWS, 0, ROWS, -1, 1) for epoch in (1, 2, 3)])
-    streamed = plain_classifier(lam=1e-3).fit(X[order], y[order])
-    assert bits(fitted) == bits(streamed)
+    assert bits(fitted) == bits(plain_classifier(lam=1e-3).fit(X[order], y[order]))
     other = clone(fitted).set_params(random_state=9).fit(X, y)
     assert bits(other) != bits(fitted)
     drawn = [

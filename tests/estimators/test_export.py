@@ -46,15 +46,11 @@ LABELS = {"two": "pn", "three": "abc", "multi": ("a", "a,b", "", "b,c", "c"), "n
 
 
 def ingested(folder: Path, kind: str = "two", **options: Any) -> Store:
-    labels = LABELS[kind]
     several = {"labels": kind} if kind in ("multi", "numbers") else {}
-    data = jsonl(TEXTS, label=lambda k: as_label(labels[k % len(labels)], kind))
+    names = [[name for name in label.split(",") if name] if kind == "multi" else label for label in LABELS[kind]]
+    data = jsonl(TEXTS, label=lambda k: names[k % len(names)])
     ingest_bytes(folder, "texts.jsonl", data, **several, **options)
     return Store.open(folder / "out")
-
-
-def as_label(label: Any, kind: str) -> Any:
-    return [name for name in label.split(",") if name] if kind == "multi" else label
 
 
 def written(folder: Path, store: Store, weighting: Weighting = TFIDF, **description: Any) -> Model:
@@ -131,14 +127,6 @@ def sigmoids(*slopes: float) -> dict[str, Any]:
     return {"method": "sigmoid", "slopes": slopes, "offsets": [0.5 - k for k in range(len(slopes))], "rows": 9}
 
 
-def thresholds(model: Model) -> dict[str, Any]:
-    """Thresholds of which one is the margin of a text, which does not exceed it."""
-    rates = {"precision": 0.5, "recall": 0.5, "f1": 0.5, "share": 0.5}
-    cuts = np.quantile(model.margins(NEW), 0.7, axis=0)
-    cuts[-1] = model.margins(NEW)[0, -1]
-    return {"rule": {"rule": "f1"}, "outputs": [{"margin": cut, **rates} for cut in cuts.tolist()], "rows": 9}
-
-
 def temperature(slope: float) -> dict[str, Any]:
     return {"method": "temperature", "slopes": [slope], "rows": 9}
 
@@ -168,7 +156,12 @@ def test_decisions_and_probabilities(stores: dict[str, Store], tmp_path: Path, c
     kind, loss, calibration, with_thresholds = case
     store, description = stores[kind], {"loss": loss, "calibration": calibration}
     if with_thresholds:
-        description["threshold"] = thresholds(written(tmp_path / "model", store, weighting, **description))
+        margins = written(tmp_path / "model", store, weighting, **description).margins(NEW)
+        cuts = np.quantile(margins, 0.7, axis=0)
+        cuts[-1] = margins[0, -1]  # of a text, which does not exceed it
+        rates = {"precision": 0.5, "recall": 0.5, "f1": 0.5, "share": 0.5}
+        outputs = [{"margin": cut, **rates} for cut in cuts.tolist()]
+        description["threshold"] = {"rule": {"rule": "f1"}, "outputs": outputs, "rows": 9}
     model = written(tmp_path / "model", store, weighting, **description)
     pipeline = exported(model, tmp_path / "model.skops")
     predictions = pipeline.predict(NEW)

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock, Mock, patch
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
@@ -26,21 +27,14 @@ from distributed.core import Status
 
 from sparseoco.core.errors import SparseocoError, StorageError
 from sparseoco.execution import clusters as module
-from sparseoco.execution.clusters import (
-    ClusterOptions,
-    TaskPool,
-    connect,
-    remove_damaged,
-    restart_workers,
-    scheduler_workers,
-    worker_shape,
-)
+from sparseoco.execution.clusters import ClusterOptions, TaskPool, connect, scheduler_workers, worker_shape
 from sparseoco.storage.commit import commit_json
 from sparseoco.storage.tables import write_array, write_checkpoint, write_parquet
 from sparseoco.store.entries import write_data_file
 from tests.support import processes
 from tests.support.damage import KINDS, damage
 from tests.support.errors import raises_code
+from tests.support.processes import wait_until
 
 processes.forks_with("distributed")
 
@@ -55,19 +49,14 @@ def forked_workers() -> Iterator[None]:
 # ----------------------------------------------------------------------------------------------------------------------
 
 
-def listening() -> set[str]:
-    """Addresses that this process and its children listen on."""
-    processes = [psutil.Process(), *psutil.Process().children(recursive=True)]
-    found = [connection for process in processes for connection in process.net_connections("tcp")]
-    return {connection.laddr.ip for connection in found if connection.status == psutil.CONN_LISTEN}
-
-
 @pytest.mark.fault(44)
 @pytest.mark.parametrize("options", [ClusterOptions(), ClusterOptions(workers=1)])
 def test_a_local_cluster_listens_on_this_machine_only(tmp_path: Path, options: ClusterOptions) -> None:
     with connect(options, tmp_path) as client:
         client.submit(sum, [1, 2]).result()
-        assert listening() == {"127.0.0.1"}
+        here = [psutil.Process(), *psutil.Process().children(recursive=True)]
+        found = [connection for process in here for connection in process.net_connections("tcp")]
+        assert {each.laddr.ip for each in found if each.status == psutil.CONN_LISTEN} == {"127.0.0.1"}
         ports = [worker["services"]["dashboard"] for worker in scheduler_workers(client).values()]
         for port in (client.cluster.scheduler.http_server.port, *ports):  # no page has logs or tracebacks
             for page in ("info/main/logs.html", "json/counts.json", "status", "health", "metrics"):
@@ -132,8 +121,7 @@ def test_a_cluster_without_workers_is_reported(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr("sparseoco.execution.clusters.WORKERS_SECONDS", 1)
     with connect(ClusterOptions(threads=1), tmp_path) as client:
         client.cluster.scale(0)
-        while client.scheduler_info()["workers"]:
-            time.sleep(0.05)
+        wait_until(lambda: not client.scheduler_info()["workers"])
         with raises_code("no-workers", "1 s", kind=SparseocoError):
             worker_shape(client)
 
@@ -159,17 +147,10 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
         yield client
 
 
-def until(done: Callable[[], Any]) -> None:
-    end = time.monotonic() + 60
-    while not done():
-        assert time.monotonic() < end
-        time.sleep(0.05)
-
-
 def nannies(client: Client) -> list[Nanny]:
     """All of them, once they are there."""
     cluster: LocalCluster = client.cluster
-    until(lambda: len(cluster.workers) == 2)
+    wait_until(lambda: len(cluster.workers) == 2)
     return list(cluster.workers.values())
 
 
@@ -177,7 +158,7 @@ def give_up(client: Client, count: int) -> None:
     """Close so many nannies, as one does whose worker cannot start."""
     for nanny in nannies(client)[:count]:
         client.sync(nanny.close)
-    until(lambda: len(scheduler_workers(client)) == 2 - count)
+    wait_until(lambda: len(scheduler_workers(client)) == 2 - count)
 
 
 def all_back(client: Client) -> bool:
@@ -188,33 +169,29 @@ def test_while_waiting_for_a_result(client: Client, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(module, "CHECK_SECONDS", 0.1)
     give_up(client, 2)
     assert TaskPool(client).call(sum, [1, 2]) == 3
-    until(lambda: all_back(client))
+    wait_until(lambda: all_back(client))
 
 
 def test_while_results_come_quickly(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     give_up(client, 1)
     monkeypatch.setitem(module._last_check, client, time.monotonic() - 2 * module.CHECK_SECONDS)
     assert TaskPool(client).call(sum, [1, 2]) == 3
-    until(lambda: all_back(client))
+    wait_until(lambda: all_back(client))
 
 
 def test_before_work_is_divided_among_them(client: Client) -> None:
     give_up(client, 2)
     assert worker_shape(client)[0] in (1, 2)
-    until(lambda: all_back(client))
+    wait_until(lambda: all_back(client))
 
 
-def test_a_nanny_whose_first_worker_cannot_start_is_replaced(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def refused(nanny: Nanny) -> Any:
-        raise OSError("no more processes")
-
+def test_a_nanny_whose_first_worker_cannot_start_is_replaced(client: Client) -> None:
     give_up(client, 1)
-    with monkeypatch.context() as patched:
-        patched.setattr(Nanny, "instantiate", refused)
-        restart_workers(client)
-        until(lambda: any(nanny.status in (Status.closed, Status.failed) for nanny in nannies(client)))
-    restart_workers(client)
-    until(lambda: all_back(client))
+    with patch.object(Nanny, "instantiate", AsyncMock(side_effect=OSError("no more processes"))):
+        module.restart_workers(client)
+        wait_until(lambda: any(nanny.status in (Status.closed, Status.failed) for nanny in nannies(client)))
+    module.restart_workers(client)
+    wait_until(lambda: all_back(client))
 
 
 def test_a_worker_that_comes_back_slowly_is_left_alone(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,8 +199,8 @@ def test_a_worker_that_comes_back_slowly_is_left_alone(client: Client, monkeypat
     monkeypatch.setattr("distributed.deploy.spec.parse_timedelta", lambda time: parse_timedelta(time) / 150)
     before = nannies(client)
     os.kill(before[0].pid, signal.SIGKILL)
-    until(lambda: not all_back(client))
-    until(lambda: all_back(client))
+    wait_until(lambda: not all_back(client))
+    wait_until(lambda: all_back(client))
     assert nannies(client) == before
     assert {nanny.status for nanny in before} == {Status.running}
 
@@ -258,22 +235,19 @@ def names(folder: Path) -> set[str]:
 @pytest.mark.fault(52)
 def test_damaged_files_are_removed(folder: Path, tmp_path: Path) -> None:
     rng, before = random.Random(0), names(folder)
-    assert remove_damaged(Pool(), folder) == 0  # type: ignore[arg-type]
+    assert module.remove_damaged(Pool(), folder) == 0  # type: ignore[arg-type]
     assert names(folder) == before
     for name in before - {"notes.txt"}:
         for kind in KINDS[:3]:
             copy = shutil.copytree(folder, tmp_path / f"{name}-{kind}")
             damage(next(copy.rglob(name)), "cut" if name.endswith(".npz") else kind, rng)
-            assert remove_damaged(Pool(), copy) == 1  # type: ignore[arg-type]
+            assert module.remove_damaged(Pool(), copy) == 1  # type: ignore[arg-type]
             assert names(copy) == before - {name}
-    assert remove_damaged(Pool(), tmp_path / "none") == 0  # type: ignore[arg-type]
+    assert module.remove_damaged(Pool(), tmp_path / "none") == 0  # type: ignore[arg-type]
 
 
 def test_files_that_cannot_be_read_now_stay(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> bytes:
-        raise OSError(5, "Input/output error")
-
-    monkeypatch.setattr(Path, "read_bytes", fail)
+    monkeypatch.setattr(Path, "read_bytes", Mock(side_effect=OSError(5, "Input/output error")))
     with raises_code("io-error", folder, kind=StorageError):
-        remove_damaged(Pool(), folder)  # type: ignore[arg-type]
+        module.remove_damaged(Pool(), folder)  # type: ignore[arg-type]
     assert "cell.json" in names(folder)

@@ -2,10 +2,9 @@
 
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import Mock, patch
 
 import pytest
 from distributed import Client, Future, KilledWorker, Nanny
@@ -13,17 +12,7 @@ from distributed import Client, Future, KilledWorker, Nanny
 from sparseoco.cli.options import cluster_options
 from sparseoco.core.errors import SparseocoError, StorageError
 from sparseoco.execution import clusters as module
-from sparseoco.execution.clusters import (
-    TRIES,
-    ClusterOptions,
-    SubmittedTask,
-    TaskError,
-    TaskPool,
-    connect,
-    failure_reason,
-    placements,
-    worker_shape,
-)
+from sparseoco.execution.clusters import ClusterOptions, TaskError, TaskPool, connect, failure_reason, worker_shape
 from sparseoco.pipeline.run_file import load_cluster_file, load_run_file
 from sparseoco.search import runner as search_tasks
 from sparseoco.search.packing import Job
@@ -38,12 +27,6 @@ from tests.support.texts import RUN_FILE
 
 # ----------------------------------------------------------------------------------------------------------------------
 # The task pool: results and errors of tasks, retries, splits, deadlines; what is started when something fails.
-
-
-@pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    with connect(ClusterOptions(threads=2), tmp_path_factory.mktemp("scratch")) as client:
-        yield client
 
 
 @pytest.fixture
@@ -84,7 +67,7 @@ def test_a_new_task_runs_although_an_old_future_of_its_name_is_referenced(pool: 
 
 def test_a_slow_result_and_a_timeout_of_the_task_itself(pool: TaskPool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CHECK_SECONDS", 0.05)
-    assert SubmittedTask(pool, pool.submit(slowly, 3)).result() == 3
+    assert module.SubmittedTask(pool, pool.submit(slowly, 3)).result() == 3
     with raises_code("io-error", "of its own", kind=StorageError):
         pool.call(fail, TimeoutError("of its own"))
 
@@ -116,7 +99,7 @@ def test_tasks_of_dead_workers_are_tried_again(pool: TaskPool, tmp_path: Path, m
     calls = {
         "fine": (die_until, str(tmp_path / "fine"), 0),
         "late": (die_until, str(tmp_path / "late"), 2),
-        "never": (die_until, str(tmp_path / "never"), TRIES),
+        "never": (die_until, str(tmp_path / "never"), module.TRIES),
         "wrong": (fail, ValueError("no")),
     }
     done: list[int] = []
@@ -124,7 +107,7 @@ def test_tasks_of_dead_workers_are_tried_again(pool: TaskPool, tmp_path: Path, m
     assert done == [0, 1, 2, 3, 4]
     assert sorted(failures) == ["never", "wrong"]
     assert isinstance(failures["never"].__cause__, LookupError)
-    assert [(tmp_path / name).stat().st_size for name in ("fine", "late", "never")] == [1, 3, TRIES]
+    assert [(tmp_path / name).stat().st_size for name in ("fine", "late", "never")] == [1, 3, module.TRIES]
 
 
 def die_until(path: str, deaths: int) -> None:
@@ -199,7 +182,7 @@ def leave_file(path: str, number: int) -> None:
     Path(path).touch()
 
 
-def test_a_task_whose_result_was_lost_is_waited_for_again(pool: TaskPool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_whose_result_was_lost_is_waited_for_again(pool: TaskPool) -> None:
     """Its worker died after the task had ended, before its outcome was read."""
     futures: list[Future] = []
 
@@ -209,8 +192,7 @@ def test_a_task_whose_result_was_lost_is_waited_for_again(pool: TaskPool, monkey
 
     statuses = iter(["lost", "pending", "finished"])
     status = Future.status
-    with monkeypatch.context() as patch:
-        patch.setattr(Future, "status", property(lambda future: next(statuses, status.__get__(future))))
+    with patch.object(Future, "status", property(lambda future: next(statuses, status.__get__(future)))):
         (outcome,) = pool.run([7], start)
     assert outcome.final
     assert pool.result(futures[0]) == 7
@@ -231,7 +213,7 @@ def test_a_lost_task_means_a_lost_cluster(pool: TaskPool) -> None:
 
 
 def test_consecutive_tasks_are_placed_together(client: Client) -> None:
-    hosts = [placement["workers"] for placement in placements(client, 4)]
+    hosts = [placement["workers"] for placement in module.placements(client, 4)]
     assert len(hosts) == 2 * worker_shape(client)[0] == 4
     assert hosts == sorted(hosts)
 

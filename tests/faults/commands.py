@@ -87,12 +87,8 @@ def write_inputs(folder: Path, rows: int = 160) -> None:
             row |= {"w": k % 4 / 2, "title": row["text"][:9], "price": k * 1.5, "by": f"g{k // 5}", "at": 1e9 + k}
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in records))
         pq.write_table(pa.Table.from_pylist(records), folder / f"{name}.parquet", row_group_size=100)
-    write_run_file(folder)
+    write_run_file(folder, **{"folds = 3": "folds = 1", "threads = 2": "threads = 1"})
     write_reviews(folder / "places.jsonl", rows=rows, classes=3)
-    run_file = (folder / "places.toml").read_text()
-    (folder / "places.toml").write_text(
-        run_file.replace("folds = 3", "folds = 1").replace("threads = 2", "threads = 1")
-    )
     (folder / "rich.toml").write_text(RUN_FILE)
     (folder / "workers.toml").write_text(RUN_FILE.replace("threads = 1", "workers = 2"))
     prepare(folder / "nightly", 1, **{"threads = 2": "threads = 1"})
@@ -110,11 +106,10 @@ BEFORE = (
 
 def quick_run(folder: Path) -> RunFile:
     """A run file in a new folder; its input is beside it, one file for all runs, since a manifest names its sources."""
-    folder.mkdir()
-    path, text = write_run_file(folder), folder.parent / "places.jsonl"
+    text = folder.parent / "places.jsonl"
+    path = write_run_file(folder, **{"folds = 3": "folds = 1", "places.jsonl": str(text)})
     if not text.exists():
         (folder / "places.jsonl").rename(text)
-    path.write_text(path.read_text().replace("folds = 3", "folds = 1").replace("places.jsonl", str(text)))
     return load_run_file(path)
 
 

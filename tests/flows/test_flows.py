@@ -68,8 +68,6 @@ FLOWS = ("ingest", "nightly", "pipeline", "report", "score", "search", "train")
 
 
 def test_the_flow_writes_the_same_files_as_the_command(tmp_path: Path) -> None:
-    (tmp_path / "flow").mkdir()
-    (tmp_path / "command").mkdir()
     # The server makes its database itself, as a person's first one does; by default it must then answer in 20 seconds.
     env = environment(tmp_path / "home", PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS="120")
     log = tmp_path / "flow.log"

@@ -52,13 +52,13 @@ Examples = tuple[np.ndarray, np.ndarray]
 
 
 @st.composite
-def problems(draw: st.DrawFn) -> Examples:
+def problems(draw: st.DrawFn, kinds: tuple[str, ...] = ("real", "tenths", "counts")) -> Examples:
     """Features in every row, in few and in none; rows without features; real values, and tenths or counts, with which
     gradients are often exactly 0 or equal, and margins, with R a power of two, exactly at the kink yz = 1."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     rows, features = draw(st.integers(1, 20)), draw(st.integers(1, 11))
     A = rng.normal(0, 1, (rows, features)) * (rng.random((rows, features)) < rng.choice([0.0, 0.1, 0.5, 1.0], features))
-    values = draw(st.sampled_from(["real", "tenths", "counts"]))
+    values = draw(st.sampled_from(kinds))
     if values != "real":
         A = np.abs(A).round(1) if values == "tenths" else np.ceil(np.abs(A))
         A *= rng.choice([-1.0, 1.0], A.shape) if draw(st.booleans()) else 1.0

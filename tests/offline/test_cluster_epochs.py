@@ -52,12 +52,6 @@ VARIANTS = {
 EPOCHS = {"caos-erm": 2, "cao-rcd": 3}
 
 
-def weighted_store(folder: Path) -> tuple[Store, np.ndarray]:
-    """A store whose documents have weights, some of them 0, and the weights times those of `CLASS_WEIGHTS`."""
-    store = Store.open(with_columns(make_store(folder / "plain"), folder / "weighted"))
-    return store, np.array(CLASS_WEIGHTS)[store.labels()] * (np.arange(store.n_rows) % 4) / 2
-
-
 def run_block(client: Client, block: Block, store: Store, folder: Path) -> tuple[np.ndarray, list[dict[str, Any]]]:
     """The final weights, intercepts included, and the tables of each configuration and epoch."""
     reported: list[int] = []
@@ -231,8 +225,9 @@ def test_held_out_rows_are_neither_learned_nor_drawn(name: str, run: Run, store:
 )
 def test_weights_and_an_intercept(name: str, grid: Grid, fold: int, client: Client, tmp_path: Path) -> None:
     """The objective has the weights of documents and classes; loss and error, as those of streams, do not."""
-    store, sample_weights = weighted_store(tmp_path)
+    store = Store.open(with_columns(make_store(tmp_path / "plain"), tmp_path / "weighted"))
     X, labels, epochs = read_shards(store.folder)[0], store.labels(), EPOCHS[name]
+    sample_weights = np.array(CLASS_WEIGHTS)[labels] * (np.arange(store.n_rows) % 4) / 2
     extended = {"epochs": epochs, "fold": fold, "class_weights": CLASS_WEIGHTS, "intercept": True}
     weights, tables = run_block(client, problems.epoch_block(store, name, grid, **extended), store, tmp_path)
     if fold != NO_FOLD:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -30,7 +31,9 @@ from sparseoco.training.options import OptimumOptions
 from tests.offline import problems
 from tests.offline.problems import local_passes_over
 from tests.oracles.losses import VALUES
+from tests.support.damage import stopped_at
 from tests.support.errors import raises_code
+from tests.support.folders import assert_same_folder
 from tests.support.models import dense_weights
 from tests.support.stores import make_store, with_columns, with_values
 
@@ -123,25 +126,16 @@ def test_a_large_store_has_no_intercept(solve: Solve) -> None:
 def test_solved_columns_are_not_solved_again(solve: Solve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that failed at its end resumes from its columns; a corrupt one is solved again."""
     whole = solve("whole")
-    with monkeypatch.context() as failing:
-        failing.setattr(module.tables, "write_result_table", lambda *arguments: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            solve("parts")
+    with stopped_at("sparseoco.storage.tables.write_result_table"):
+        solve("parts")
     left = sorted((tmp_path / "parts").rglob("*.npz"))
     assert len(left) == len(OPTIONS.alphas)
     left[1].write_bytes(b"PK torn")
-    solved: list[Path] = []
-    write_column = module.write_column
-
-    def recording(found: Any, path: Path) -> None:
-        solved.append(path)
-        write_column(found, path)
-
-    monkeypatch.setattr(module, "write_column", recording)
+    written = Mock(wraps=module.write_column)
+    monkeypatch.setattr(module, "write_column", written)
     parts = solve("parts")
-    assert solved == [left[1]]
-    for name in ("optimum.parquet", "optimum.json"):
-        assert (parts / name).read_bytes() == (whole / name).read_bytes()
+    assert [call.args[1] for call in written.call_args_list] == [left[1]]
+    assert_same_folder(parts, whole)
 
 
 @pytest.mark.usefixtures("by_passes")
@@ -194,9 +188,7 @@ def test_a_stopped_run_resumes_with_the_same_bits(solve: Solve, monkeypatch: pyt
     passes = pq.read_table(whole / "optimum.parquet")["passes"].to_pylist()
     assert taken.count("stopped") >= 2
     assert taken.count("pass") == max(passes)
-    for name in ("optimum.parquet", "optimum.json"):
-        assert (parts / name).read_bytes() == (whole / name).read_bytes()
-    assert {path.name for path in parts.iterdir()} == {path.name for path in whole.iterdir()}
+    assert_same_folder(parts, whole)
 
 
 @pytest.mark.usefixtures("by_passes")

@@ -66,15 +66,6 @@ def test_lazy_equals_dense(
         np.testing.assert_allclose(method.losses(), [losses], rtol=1e-9, atol=1e-9)  # a square of margins next to 0
 
 
-@st.composite
-def count_problems(draw: st.DrawFn) -> problems.Examples:
-    """Small counts: with weights at 0 or ±R, R a power of two, many margins are exactly at the kink yz = 1."""
-    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    rows, features = draw(st.integers(1, 30)), draw(st.integers(1, 11))
-    A = rng.integers(0, 4, (rows, features)) * (rng.random((rows, features)) < rng.choice([0.1, 0.5, 1.0], features))
-    return A.astype(float), rng.integers(0, 2, rows).astype(float)
-
-
 # In round 3 the weights of features 2 and 6 are ±R(1 − 3α/|Z|) with |Z| = 9 and 3, so that the margin 3x_2 + x_6 of row
 # 11 is exactly 1; in floating point it is 1 − 2⁻⁵².
 ROWS_WITH_A_TIE = """00110330 00100120 10200330 00200233 30300201 00300220 20000200 00100220 10100130 00000300 10300200
@@ -115,7 +106,7 @@ PLAIN = {"partition": "consecutive", "predict_gradient": "none"}
     seed=255,
 )
 @given(
-    problem=count_problems(),
+    problem=problems.problems(("counts",)),
     configuration=problems.CONFIGURATIONS,
     R=st.sampled_from([0.25, 0.5, 1.0]),
     seed=st.integers(0, 2**53 - 1),

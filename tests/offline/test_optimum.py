@@ -132,8 +132,7 @@ def test_the_hinge_is_certified_by_its_own_gap(penalty: str) -> None:
 
 
 def test_nothing_to_learn_is_zero() -> None:
-    X = sp.csr_matrix((0, 3))
-    found = offline_optimum(X, np.zeros(0))
+    found = offline_optimum(sp.csr_matrix((0, 3)), np.zeros(0))
     assert found.converged
     assert not found.weights.any()
     assert found.gap == 0.0
@@ -161,15 +160,6 @@ def test_the_rounded_hinges_curvature_is_its_slopes_own_slope(z: float) -> None:
     assert smoothed_hinge_curvature(z, 1.0, 0.5) == pytest.approx(change, abs=1e-8)
 
 
-def both(X: Any, labels: np.ndarray, words: OptimumProblem, tol: float) -> tuple[Newton, QuasiNewton]:
-    passes = LocalPasses.of(X, labels)
-    found = Newton(passes, words, tol=tol), QuasiNewton(passes, words, tol=tol)
-    for solver in found:
-        while solver.active:
-            solver.step()
-    return found
-
-
 @pytest.mark.parametrize("loss", [*problems.SMOOTH, "hinge"])
 @pytest.mark.parametrize(("penalty", "rho"), problems.PENALTIES)
 @pytest.mark.parametrize("box", [None, 0.15])
@@ -178,7 +168,12 @@ def test_both_methods_find_the_same_minimum(loss: str, penalty: str, rho: float,
     numbers = loss == "squared"
     words = problem_of(loss, 20.0 if numbers else 1.5, penalty, rho, box)
     tol = 5e-3 if loss == "hinge" else 1e-9
-    (newton,), (passes,) = (s.columns for s in both(X, y if numbers else (y > 0).astype(np.float64), words, tol))
+    rows = LocalPasses.of(X, y if numbers else (y > 0).astype(np.float64))
+    solvers = Newton(rows, words, tol=tol), QuasiNewton(rows, words, tol=tol)
+    for solver in solvers:
+        while solver.active:
+            solver.step()
+    (newton,), (passes,) = (solver.columns for solver in solvers)
     assert newton.converged
     assert passes.converged
     assert newton.at_zero == passes.at_zero

@@ -131,12 +131,6 @@ def measured(folder: Path, marks: int = MARKS, tol: float = 1e-7, configurations
 ORDER = epoch_rows(SEED, 1, True, ROWS, 0, ROWS, -1, 1)
 
 
-def the_stream(store: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Rows and labels, in the order of the run's first epoch."""
-    X, _ = read_shards(store)
-    return X.toarray()[ORDER].astype(float), Store.open(store).labels()[ORDER]
-
-
 DENSE = [
     ("fobos", 0, {"eta0": 0.5, "lam": 0.01}),
     ("fobos", 1, {"eta0": 0.5, "lam": 0.003}),
@@ -153,7 +147,7 @@ DENSE = [
 def test_regret_is_what_brute_force_says(
     name: str, number: int, parameters: dict[str, Any], weighted: bool, store: Path, request: pytest.FixtureRequest
 ) -> None:
-    X, labels = the_stream(store)
+    X, labels = read_shards(store)[0].toarray()[ORDER].astype(float), Store.open(store).labels()[ORDER]
     weights, own, signs = np.ones(ROWS), parameters, 2.0 * labels - 1
     if weighted:
         weights = (ORDER % 4) / 2 * np.where(labels == 1, 0.5, 1.0)
@@ -295,11 +289,9 @@ def test_the_command(
     shutil.copytree(store, tmp_path / "store")
     options = plain_search(algorithms={"rda": {"lam": [0.01], "gamma": [2.0]}}, folds=1, seed=SEED)
     steps.search(tmp_path / "store", tmp_path / "run", options, CLUSTER)
-    described = read_json(tmp_path / "run" / "run.json")
-    assert described["corpus"]["folder"] == "../store"
+    assert read_json(tmp_path / "run" / "run.json")["corpus"]["folder"] == "../store"
     assert call(monkeypatch, "regret", tmp_path / "run", "--marks", "5", "--tol", "1e-5", "--threads", "2") == 0
-    said = capsys.readouterr().out
-    assert "rda" in said
+    assert "rda" in capsys.readouterr().out
     assert ">Regret</h2>" in (tmp_path / "run" / "report" / "report.html").read_text()
     assert len(table(tmp_path / "run", "regret")) == 5
     shutil.move(tmp_path / "store", tmp_path / "moved")

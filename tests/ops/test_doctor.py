@@ -21,6 +21,7 @@ from sparseoco.text import readers as preview
 from sparseoco.training.block import Block, search_settings
 from tests.support.commands import Cli
 from tests.support.http_servers import answering
+from tests.support.ingests import write_files
 from tests.support.searches import plain_search
 from tests.support.stores import make_store
 from tests.support.texts import write_run_file
@@ -221,12 +222,9 @@ def as_jsonl(rows: list[dict[str, object]]) -> bytes:
     return b"".join(json.dumps(row).encode() + b"\n" for row in rows)
 
 
-def as_csv(rows: list[dict[str, object]]) -> bytes:
-    return "\n".join(["text,label", *(f"{row['text']},{row['label']}" for row in rows), ""]).encode()
-
-
 LATIN = "caf\N{LATIN SMALL LETTER E WITH ACUTE} au lait".encode("latin-1")
-JSONL, CSV = as_jsonl(records()), as_csv(records())
+JSONL = as_jsonl(records())
+CSV = "\n".join(["text,label", *(f"{row['text']},{row['label']}" for row in records()), ""]).encode()
 BROKEN = {
     "a file of a folder in another encoding": ("folder", b"", "", "encoding"),
     "a line in another encoding": ("a.jsonl", JSONL.replace(b"word3", LATIN), "", "encoding"),
@@ -264,10 +262,8 @@ BROKEN = {
 def test_doctor_refuses_what_run_refuses_with_the_same_sentence(tmp_path: Path, broken: str, cli: Cli) -> None:
     name, data, options, code = BROKEN[broken]
     if name == "folder":
-        for k in range(60):
-            path = tmp_path / name / "ab"[k % 2] / f"{k}.txt"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(LATIN if k == 40 else b"good old word")
+        texts = {f"{'ab'[k % 2]}/{k}.txt": LATIN if k == 40 else b"good old word" for k in range(60)}
+        write_files(tmp_path / name, texts)
     else:
         (tmp_path / name).write_bytes(data)
     (tmp_path / "a.toml").write_text(f'[ingest]\ninputs = ["{name}"]\n{options}\n')

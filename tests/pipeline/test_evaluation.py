@@ -32,7 +32,7 @@ from sparseoco.training.models import Model, write_model
 from sparseoco.training.options import METRICS
 from tests.support.commands import Cli, call
 from tests.support.errors import raises_code
-from tests.support.ingests import ingest_bytes, jsonl, random_texts
+from tests.support.ingests import ingest_bytes, jsonl, random_texts, write_files
 from tests.support.models import random_model
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -146,9 +146,7 @@ def test_documents_that_were_learned_are_named(tmp_path: Path) -> None:
 
 
 def test_a_folder_of_text_that_was_learned_is_named(tmp_path: Path) -> None:
-    for name in ("n/1", "p/1", "p/2"):
-        (tmp_path / "texts" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "texts" / name).write_text(f"alpha beta {name}")
+    write_files(tmp_path / "texts", {name: f"alpha beta {name}" for name in ("n/1", "p/1", "p/2")})
     ingest([str(tmp_path / "texts")], tmp_path / "out", TextOptions.of({"hash_bits": 6, "duplicates": "all"}))
     opened = learned(tmp_path, {})
     assert evaluate_model(opened, [str(tmp_path / "texts")], {})["trained_on"] == ["texts"]
@@ -399,15 +397,13 @@ def test_what_changed(tmp_path: Path, cli: Cli) -> None:
     norms = [sum(w * w for w in of.values()) ** 0.5 for of in weights]
     assert found.cosine == pytest.approx(dot / (norms[0] * norms[1]))
     assert json.dumps(found.described)
-    back = compare_models(second, first)
-    assert [row.feature for row in back.lost] == ["fern"]
+    assert [row.feature for row in compare_models(second, first).lost] == ["fern"]
 
 
 def test_errors_of_evaluated_models(tmp_path: Path, cli: Cli) -> None:
     model = trained(tmp_path / "a", TWO, cli)
     assert compare_models(model, model).evaluations == []
-    text = str(tmp_path / "a" / "text.jsonl")
-    found = compare_models(model, model, [text])
+    found = compare_models(model, model, [str(tmp_path / "a" / "text.jsonl")])
     measured = {row.name: (row.first, row.second) for row in found.evaluations}
     assert measured["rows"] == (24, 24)
     assert measured["error"] == (0.0, 0.0)
@@ -442,23 +438,20 @@ def test_the_documents_of_the_installed_packages(tmp_path):
         assert not demo._NAMES.search(own["text"])
 
 
-def _package(folder: Path, name: str, source: str) -> None:
-    (folder / name).mkdir()
-    (folder / name / "__init__.py").write_text(source)
-
-
 @pytest.fixture
 def tiny(tmp_path, monkeypatch):
     """Two packages of our own, which blow up when imported."""
     methods = f'class A:\n    """Class {WORDS}."""\n    def m(self):\n        """Method {WORDS}."""\n'
     again = f'if True:\n    def f():\n        """First {WORDS}."""\ndef f():\n    """Second {WORDS}."""\n'
-    _package(tmp_path, "aleph", f'"""Module {WORDS}."""\nraise SystemExit\n{methods}{again}')
-    _package(tmp_path, "beth", f'"""A sa.thing and a NUMPY_x {WORDS}."""\ndef short():\n    """Too short."""\n')
-    (tmp_path / "beth" / "broken.py").write_bytes(b"print 'python two'\n")
-    (tmp_path / "beth" / "latin.py").write_bytes(b'"""caf\xe9 ' + WORDS.encode() + b'"""\n')
-    (tmp_path / "beth" / "copy.py").write_text(f'"""Module {WORDS}."""\n')
-    (tmp_path / "beth" / "tests").mkdir()
-    (tmp_path / "beth" / "tests" / "test_x.py").write_text(f'"""In a test {WORDS}."""\n')
+    files = {
+        "aleph/__init__.py": f'"""Module {WORDS}."""\nraise SystemExit\n{methods}{again}',
+        "beth/__init__.py": f'"""A sa.thing and a NUMPY_x {WORDS}."""\ndef short():\n    """Too short."""\n',
+        "beth/broken.py": "print 'python two'\n",
+        "beth/latin.py": b'"""caf\xe9 ' + WORDS.encode() + b'"""\n',
+        "beth/copy.py": f'"""Module {WORDS}."""\n',
+        "beth/tests/test_x.py": f'"""In a test {WORDS}."""\n',
+    }
+    write_files(tmp_path, files)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(demo, "LIBRARIES", ("aleph", "beth", "gimel"))
     return tmp_path

@@ -31,7 +31,7 @@ from sparseoco.training.models import Model, find_model
 from sparseoco.training.options import SearchOptions
 from tests.support.commands import Cli
 from tests.support.errors import raises_code
-from tests.support.ingests import jsonl, random_texts
+from tests.support.ingests import jsonl, random_texts, write_files
 from tests.support.models import random_model
 from tests.support.nightly_runs import arrive, prepare
 from tests.support.texts import write_reviews, write_run_file
@@ -250,8 +250,7 @@ def prices(tmp_path_factory: pytest.TempPathFactory) -> RunFile:
 def test_a_run_on_numbers(prices: RunFile) -> None:
     best = read_json(prices.out / "search" / "best.json")
     assert (best["metric"], best["beats_baseline"]) == ("rmse", True)
-    described = read_json(prices.out / "run.json")
-    assert described["search"]["loss"] == "squared"
+    assert read_json(prices.out / "run.json")["search"]["loss"] == "squared"
     metrics = pq.read_table(prices.out / "search" / "metrics.parquet").to_pylist()
     assert all(row["progressive_error"] is None and row["held_out_error"] is None for row in metrics)
     assert min(row["held_out_rmse"] for row in metrics) == pytest.approx(best["value"], rel=0.5)
@@ -323,8 +322,7 @@ def topical(tmp_path_factory: pytest.TempPathFactory) -> RunFile:
 def test_a_run_on_label_sets(topical: RunFile) -> None:
     store = Store.open(topical.store)
     assert store.classes == ["t0", "t1", "t2", "t3"]
-    best = read_json(topical.out / "search" / "best.json")
-    assert best["metric"] == "error"
+    assert read_json(topical.out / "search" / "best.json")["metric"] == "error"
     metrics = pq.read_table(topical.out / "search" / "metrics.parquet").to_pylist()
     assert all(row["held_out_f1_micro"] is not None for row in metrics)
     held_out = pq.read_table(topical.out / "search" / "held_out.parquet")
@@ -382,8 +380,7 @@ def origin(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store and a model in `run`, and a folder of inputs."""
     folder = tmp_path_factory.mktemp("outputs")
     random_model(folder / "run", positive_class="b")
-    (folder / "data").mkdir()
-    (folder / "data" / "a.jsonl").write_bytes(jsonl(random_texts(40, 7), label=lambda k: "ab"[k % 2]))
+    write_files(folder, {"data/a.jsonl": jsonl(random_texts(40, 7), label=lambda k: "ab"[k % 2])})
     return folder
 
 
@@ -425,9 +422,7 @@ OWN = (("ingest", STORE), ("train", MODEL))
     ("command", "other"), [pair for pair in product(INTO_FOLDERS, (*OTHERS, STORE, MODEL, "run")) if pair not in OWN]
 )
 def test_a_folder_of_other_things_is_left_alone(folder: Path, command: str, other: str, cli: Cli) -> None:
-    for name, data in OTHERS.get(other, {}).items():
-        (folder / other).mkdir(exist_ok=True)
-        (folder / other / name).write_bytes(data)
+    write_files(folder / other, OTHERS.get(other, {}))
     before = contents(folder)
     error = cli(*INTO_FOLDERS[command].split(), other, code=2).err
     # An output in the folder of the shards is noticed first.
@@ -538,13 +533,10 @@ new_model = "replace"
 
 
 def test_scores_of_a_run(tmp_path: Path) -> None:
-    path = write_run_file(tmp_path)
-    (tmp_path / "crawl").mkdir()
+    path = write_run_file(tmp_path, **{"folds = 3": "folds = 2", "[cluster]": f"{TABLE}[cluster]"})
     write_reviews(tmp_path / "crawl" / "a.jsonl", rows=120, classes=3, first=1000)
-    path.write_text(path.read_text().replace("folds = 3", "folds = 2") + TABLE)
     run = load_run_file(path)
-    page = run_steps.run_all(run)
-    assert page.name == "report.html"
+    assert run_steps.run_all(run).name == "report.html"
     assert run.scores == tmp_path / "run" / "scores"
     found, kept = read_scores(run.scores), read_kept(run.scores)
     assert [model.name for model in found.manifest.models] == ["run", "again"]
@@ -583,8 +575,7 @@ def test_a_run_file_without_the_table(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("line", ['keep_top = "0%"', "keep_above = 0.5\nkeep_top = '5%'", "keep = 3"])
 def test_mistakes_name_the_key(tmp_path: Path, line: str) -> None:
-    path = write_run_file(tmp_path)
-    path.write_text(path.read_text() + '\n[score]\ninputs = ["a"]\n' + line + "\n")
+    path = write_run_file(tmp_path, **{"[cluster]": f'[score]\ninputs = ["a"]\n{line}\n[cluster]'})
     with pytest.raises(InputError, match=r"score[.:] ?keep"):
         load_run_file(path)
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from scipy.stats import binomtest
 
 from sparseoco.core.errors import DamagedError
 from sparseoco.core.formatting import integer, percent
@@ -64,16 +65,16 @@ def test_says_what_was_promised_and_what_is_kept(folder: Path, tmp_path: Path) -
     page = write_scores_page(out).read_text()
     drawn, text = figures(page), words(page)
     kept, documents = read_kept(out), table(out)
-    assert kept is not None
     chosen = documents["margin"].to_numpy() >= kept.value
     right = np.array([label == "b" for label in documents["label"].to_pylist()])
     outcome = (len(right), right.mean(), int(chosen.sum()), right[chosen].mean(), right[chosen].sum() / right.sum())
-    wanted, margins = read_test(folder)
+    tested = read_parquet_file(folder / "run/test.parquet")
+    wanted, margins = np.array([label == "b" for label in tested["label"].to_pylist()]), tested["margin"].to_numpy()
     best = margins >= np.sort(margins)[-int(np.ceil(chosen.mean() * TESTED))]
     promise = (TESTED, wanted.mean(), int(best.sum()), wanted[best].mean(), wanted[best].sum() / wanted.sum())
     assert best.sum() > np.ceil(chosen.mean() * TESTED)  # ties
     for name, row in (("promise", promise), ("outcome", outcome)):
-        low, high = wilson(row[3], row[2])
+        low, high = binomtest(round(row[3] * row[2]), row[2]).proportion_ci(method="wilson")
         cells = [integer(row[0]), percent(row[1]), integer(row[2]), percent(row[3])]
         cells += [f"{percent(low)} to {percent(high)}", percent(row[4])]
         expected = " ".join(cells).replace("\xa0", " ")
@@ -85,12 +86,6 @@ def test_says_what_was_promised_and_what_is_kept(folder: Path, tmp_path: Path) -
     assert "kept from here" in page
     assert "<scores>" not in page
     assert not any(f" {word} " in text for word in WORDS if word.lower() != "the")
-
-
-def read_test(folder: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Whether each test document is of class b, and its margin."""
-    found = read_parquet_file(folder / "run/test.parquet")
-    return np.array([label == "b" for label in found["label"].to_pylist()]), found["margin"].to_numpy()
 
 
 def test_without_labels_only_the_promise(folder: Path, tmp_path: Path) -> None:
@@ -193,8 +188,7 @@ def test_probabilities_are_drawn_from_0_to_1() -> None:
 def test_equal_scores_are_one_bar(width: float) -> None:
     found = histogram(rows_of({(5, "s"): 7}, width), "source", probability=False)
     assert found.documents.tolist() == [[7]]
-    chart = histogram_figure(found, "margin", {})
-    assert "nan" not in draw_chart(chart, "one", "one")
+    assert "nan" not in draw_chart(histogram_figure(found, "margin", {}), "one", "one")
 
 
 def test_bars_are_stacked() -> None:
@@ -203,13 +197,6 @@ def test_bars_are_stacked() -> None:
     assert (first.base, first.y) == ([0.0, 0.0], [60.0, None])
     assert (second.base, second.y) == ([60.0, 0.0], [80.0, 20.0])
     assert first.labels[0].endswith("3 documents, 60.0\xa0%")
-
-
-def wilson(p: float, n: int) -> tuple[float, float]:
-    """Wilson's 95 % interval of a share p of n."""
-    z = 1.959963984540054
-    middle, width = p + z * z / (2 * n), z * math.sqrt(p * (1 - p) / n + (z / (2 * n)) ** 2)
-    return max(0.0, (middle - width) / (1 + z * z / n)), min(1.0, (middle + width) / (1 + z * z / n))
 
 
 # ----------------------------------------------------------------------------------------------------------------------

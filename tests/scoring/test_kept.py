@@ -1,6 +1,5 @@
 """Kept documents, the folders of scores, and distributions of scores."""
 
-import gzip
 import json
 import math
 import os
@@ -11,13 +10,13 @@ from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,10 +30,10 @@ from sparseoco.scoring.kept import KEPT, read_kept, read_kept_files
 from sparseoco.scoring.options import ScoreOptions, kept_rows
 from sparseoco.scoring.parts import PARTS, ModelEntry, read_scores
 from tests.scoring.test_score import scored, table
-from tests.support.damage import KINDS, damage
+from tests.support.damage import KINDS, damage, stopped_at
 from tests.support.errors import raises_code
 from tests.support.folders import assert_same_folder, folder_bytes
-from tests.support.ingests import COMPRESSORS, jsonl, random_texts
+from tests.support.ingests import COMPRESSORS, decompress, jsonl, random_texts
 from tests.support.models import random_model
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -115,11 +114,6 @@ def test_what_is_not_a_number_comes_last(of: str) -> None:
 SIZE = 60
 FORMATS = [*(f"a.jsonl{packing}" for packing in COMPRESSORS), "b.parquet"]
 ROWS = SIZE * len(FORMATS)
-DECOMPRESS = {
-    ".jsonl": bytes,
-    ".gz": gzip.decompress,
-    ".zst": lambda data: zstandard.ZstdDecompressor().decompressobj().decompress(data),
-}
 
 
 @pytest.fixture(scope="module")
@@ -149,7 +143,7 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
     """The documents of a file."""
     if path.suffix == ".parquet":
         return pq.read_table(path).to_pylist()
-    return [json.loads(line) for line in DECOMPRESS[path.suffix](path.read_bytes()).splitlines()]
+    return [json.loads(line) for line in decompress(path).splitlines()]
 
 
 def kept_rows_of(out: Path) -> list[dict[str, Any]]:
@@ -281,8 +275,7 @@ def test_nothing_is_left_of_what_was_stopped(folder: Path, tmp_path: Path, seque
         out = tmp_path / target
         if first is not None:
             shutil.copytree(tmp_path / "first", out)
-        with pytest.MonkeyPatch.context() as patch, pytest.raises(TypeError):
-            patch.setattr(f"sparseoco.scoring.{target}", None)
+        with stopped_at(f"sparseoco.scoring.{target}"):
             scored(folder, inputs, out, **stopped)
         scored(folder, inputs, out, **last)
         assert_same_folder(out, tmp_path / "new", without=())
@@ -308,8 +301,7 @@ def test_documents_are_kept_by_a_link_to_their_file(copied: Path) -> None:
     (copied / "link.jsonl").symlink_to(copied / "a.jsonl")
     scored(copied, ["link.jsonl"], copied / "out", keep_top="10%")
     scored(copied, ["a.jsonl"], copied / "out", keep_top="20%")
-    kept = read_kept(copied / "out")
-    assert kept.rows >= SIZE / 5
+    assert read_kept(copied / "out").rows >= SIZE / 5
 
 
 @pytest.mark.parametrize(
@@ -480,14 +472,11 @@ def test_any_division_into_parts_gives_the_same_table(
     assert all(each.equals(found[0]) for each in found)
 
 
-def test_is_written_again_only_for_other_scores_or_documents(
-    corpora: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_is_written_again_only_for_other_scores_or_documents(corpora: Path, tmp_path: Path) -> None:
     path = tmp_path / distribution.DISTRIBUTION
     distributed(corpora, "two", tmp_path)
     written = path.stat().st_mtime_ns, path.read_bytes()
-    with monkeypatch.context() as patch:
-        patch.setattr(distribution, "count_scores", None)  # no part is counted
+    with patch.object(distribution, "count_scores", None):  # no part is counted
         distributed(corpora, "two", tmp_path)
     assert (path.stat().st_mtime_ns, path.read_bytes()) == written
     distributed(corpora, "two", tmp_path, keep_top="20%")

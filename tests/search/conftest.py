@@ -1,21 +1,13 @@
 """Fixtures of the tests that run on a cluster."""
 
-from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 from distributed import Client
 
-from sparseoco.execution.clusters import ClusterOptions, connect
 from tests.support.searches import TablesOf, search_tables
 from tests.support.stores import make_store
-
-
-@pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    with connect(ClusterOptions(threads=2), tmp_path_factory.mktemp("scratch")) as client:
-        yield client
 
 
 @pytest.fixture(scope="session")

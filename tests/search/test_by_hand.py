@@ -25,8 +25,7 @@ from tests.support.texts import write_run_file
 def test_a_cluster_by_hand_gives_the_same_bytes(tmp_path: Path, secured: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     tls: dict[str, Any] = certificates(tmp_path / "certificates") if secured else {}
     run = load_run_file(write_run_file(tmp_path))
-    here = run.model_copy(update={"out": tmp_path / "here"})
-    steps.run_all(here)
+    steps.run_all(run.model_copy(update={"out": tmp_path / "here"}))
     with cluster_by_hand(tmp_path, tls=tls or None, nannies=not secured) as cluster, dask.config.set(tls):
         assert cluster.address.startswith("tls://" if secured else "tcp://")
         monkeypatch.chdir(tmp_path)

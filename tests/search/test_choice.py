@@ -40,26 +40,24 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 
 def packed(store: Store, configurations: int, folds: int, tasks: int, column_bytes: float = 1e9) -> list[Job]:
+    """The jobs of a search, which have every configuration once."""
     lam = [float(k) for k in range(1, configurations + 1)]
     options = plain_search(algorithms={"cl-fobos": {"lam": lam}}, folds=folds, dtype="float32")
     settings = search_settings(options, store)
     work = [(chosen, setting, LEGS, None) for setting in settings for chosen in options.configurations()]
-    return pack(work, options, store, Capacity(tasks, column_bytes), resumable=False)
+    jobs = pack(work, options, store, Capacity(tasks, column_bytes), resumable=False)
+    keys = [key for job in jobs for key in job.block.keys]
+    assert len(keys) == len(set(keys)) == configurations * folds
+    return jobs
 
 
 def end(jobs: list[Job], tasks: int, store: Store) -> float:
     return packing.schedule([(packing.job_cost(job, store), 1) for job in jobs], tasks)[0]
 
 
-def total(jobs: list[Job], store: Store) -> float:
-    return sum(packing.job_cost(job, store) for job in jobs)
-
-
 @given(configurations=st.integers(1, 150), folds=st.integers(1, 7), tasks=st.integers(1, 40))
 def test_every_configuration_once_and_even_tasks(store: Store, configurations: int, folds: int, tasks: int) -> None:
     jobs = packed(store, configurations, folds, tasks)
-    keys = [key for job in jobs for key in job.block.keys]
-    assert len(keys) == len(set(keys)) == configurations * folds
     assert max(len(job.block.configurations) for job in jobs) <= packing.BLOCK_COLUMNS
     costs = [packing.job_cost(job, store) for job in jobs]
     assert costs == sorted(costs, reverse=True)
@@ -76,8 +74,6 @@ def test_not_later_than_wide_blocks(store: Store, configurations: int, folds: in
     bytes_free = 8.0 * store.n_features * (1 + 2 * columns)
     jobs = packed(store, configurations, folds, tasks, bytes_free)
     assert all(packing.state_bytes(job.block, store) <= bytes_free for job in jobs)
-    keys = [key for job in jobs for key in job.block.keys]
-    assert len(keys) == len(set(keys)) == configurations * folds
     widest = sorted(packed(store, configurations, folds, 1, bytes_free), key=lambda job: -packing.job_cost(job, store))
     assert 0.99 * end(jobs, tasks, store) <= end(widest, tasks, store)
 
@@ -88,7 +84,7 @@ def test_few_configurations_keep_many_tasks_busy(store: Store) -> None:
     two, eight = packed(store, 16, 1, 2), packed(store, 16, 1, 8)
     assert end(two, 2, store) <= 0.8 * one
     assert end(eight, 8, store) <= 0.6 * one
-    assert total(eight, store) <= 2.5 * one
+    assert sum(packing.job_cost(job, store) for job in eight) <= 2.5 * one
 
 
 @pytest.mark.parametrize(

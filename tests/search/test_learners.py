@@ -134,8 +134,7 @@ def test_regret_that_is_undefined_has_a_reason(few: Path, tmp_path: Path) -> Non
     steps.search(few, tmp_path, options, HERE)
     with raises_code("no-comparator", "ogd"):
         comparators.regret(tmp_path, HERE, marks=3, numbers=[0])
-    folder = comparators.regret(tmp_path, HERE, marks=3)
-    assert folder.exists()
+    assert comparators.regret(tmp_path, HERE, marks=3).exists()
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -163,28 +162,24 @@ def dense(store: Store) -> tuple[np.ndarray, np.ndarray]:
     return np.hstack([X, np.ones((len(y), 1))]), 2.0 * y - 1
 
 
-def fobos_from(w: np.ndarray, t: int, X: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, float]:
-    """FOBOS with the logistic loss from w after t rounds; (w, Σ loss)."""
-    loss, lam = 0.0, np.append(np.full(FEATURES, LAM), 0.0)
-    for a, b in zip(X, y, strict=True):
-        t += 1
-        loss += np.logaddexp(0.0, -b * (a @ w))
-        w = soft(w - ETA / np.sqrt(t) * SLOPES["logistic"](a @ w, b) * a, lam * ETA / np.sqrt(t))
-    return w, loss
-
-
 def mixed(X: np.ndarray, y: np.ndarray, parts: int, fold: int) -> list[tuple[np.ndarray, float]]:
-    """McDonald et al. 2010, Figure 3, with the mixture weights of each feature by its rows; after every epoch."""
-    w, t, found = np.zeros(FEATURES + 1), 0, []
+    """McDonald et al. 2010, Figure 3, with the mixture weights of each feature by its rows; after every epoch.
+
+    Of FOBOS with the logistic loss; (w, Σ loss).
+    """
+    w, t, found, lam = np.zeros(FEATURES + 1), 0, [], np.append(np.full(FEATURES, LAM), 0.0)
     for epoch in range(1, EPOCHS + 1):
         ends, counts, rounds, losses = [], [], 0, 0.0
         for part in range(parts):
             bounds = ROWS * part // parts, ROWS * (part + 1) // parts
             rows = epoch_rows(0, epoch, True, ROWS, *bounds, fold, FOLDS)
-            own, loss = fobos_from(w, t, X[rows], y[rows])
+            own = w
+            for s, (a, b) in enumerate(zip(X[rows], y[rows], strict=True), t + 1):
+                losses += np.logaddexp(0.0, -b * (a @ own))
+                own = soft(own - ETA / np.sqrt(s) * SLOPES["logistic"](a @ own, b) * a, lam * ETA / np.sqrt(s))
             ends.append(own)
             counts.append((X[rows] != 0).sum(axis=0))
-            rounds, losses = rounds + t + len(rows), losses + loss
+            rounds += t + len(rows)
         total = np.sum(counts, axis=0)
         weighted = sum(n * own for n, own in zip(counts, ends, strict=True))
         w, t = np.where(total > 0, weighted / np.maximum(total, 1), w), rounds // parts
@@ -246,7 +241,6 @@ def a_block(store: Store, numbers: tuple[int, ...] = (1, 3)) -> Block:
 
 def learner_bytes(folder: Path, block: Block) -> bytes:
     run = load_checkpoint(Folders.of(folder).checkpoints, block, StreamPosition(EPOCHS, ROWS))
-    assert run is not None
     run.learner.save(folder / "learner.npz")
     return (folder / "learner.npz").read_bytes()
 

@@ -32,7 +32,7 @@ from tests.support.commands import Cli
 from tests.support.damage import forge
 from tests.support.errors import raises_code
 from tests.support.folders import assert_same_folder
-from tests.support.processes import forks_with, worker_processes
+from tests.support.processes import forks_with, wait_until, worker_processes
 from tests.support.searches import TablesOf, block_of, cells, learn_up_to, plain_search, search_tables
 from tests.support.stores import make_store, store_of
 
@@ -142,8 +142,7 @@ def test_a_damaged_shard_stops_the_search_with_its_name(tables_of: TablesOf, cli
     shard.write_bytes(whole[:-1])
     with raises_code("corrupt-file", shard.name, kind=StorageError) as held:
         tables_of(store, "search", OPTIONS)
-    while any(future.status == "pending" for future in list(client.futures.values())):
-        time.sleep(0.01)
+    wait_until(lambda: all(future.status != "pending" for future in list(client.futures.values())))
     shard.write_bytes(whole)
     assert {row["status"] for row in tables_of(store, "search", OPTIONS)["metrics"]} == {"ok"}
     assert held.tb is not None
@@ -386,8 +385,7 @@ GRID = {"lam": [1e-4, 1e-2], "eta0": [0.1, 1.0]}
 def kept(tmp_path: Path) -> tuple[Path, Block, BlockRun]:
     """A folder with the state of a block in the middle of its stream."""
     store = Store.open(make_store(tmp_path / "store"))
-    options = plain_search(algorithms={"cl-fobos": GRID}, folds=1)
-    block = block_of(options, store)
+    block = block_of(plain_search(algorithms={"cl-fobos": GRID}, folds=1), store)
     run = BlockRun.new(block, store)
     learn_up_to(run, open_corpus(store, tmp_path), StreamPosition(1, 100))
     save_checkpoint(tmp_path / "states", run)
@@ -397,7 +395,6 @@ def kept(tmp_path: Path) -> tuple[Path, Block, BlockRun]:
 def test_a_state_is_loaded_as_saved(kept: tuple[Path, Block, BlockRun]) -> None:
     folder, block, run = kept
     found = load_checkpoint(folder, block, StreamPosition(1, 200))
-    assert found is not None
     assert found.position == (1, 100)
     assert found.epoch_start.rows == run.epoch_start.rows
     assert found.curves == run.curves
@@ -479,14 +476,9 @@ def digests(last: int) -> list[str]:
     return [f"setting {version}" for version in range(1, last + 1)]
 
 
-def expected(version: int, name: str) -> dict[str, Any] | None:
-    row = cell(version, name)
-    return row and {key: value for key, value in row.items() if key != "epoch"}
-
-
 def check(results: IncrementResults, last: int) -> None:
-    every = {(version, name): expected(version, name) for version in range(1, last + 1) for name in NAMES}
-    assert results.rows == {key: row for key, row in every.items() if row is not None}
+    every = {(version, name): cell(version, name) for version in range(1, last + 1) for name in NAMES}
+    assert results.rows == {key: {k: v for k, v in row.items() if k != "epoch"} for key, row in every.items() if row}
 
 
 def test_rows_are_those_of_the_cells(tmp_path: Path) -> None:

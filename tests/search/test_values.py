@@ -249,7 +249,6 @@ def test_predictions_have_the_metrics_of_the_search(algorithm: str, classes: int
     metrics = pq.read_table(tmp_path / "run" / "search" / "metrics.parquet").to_pylist()
     labels = dict(zip([f"d{i}" for i in range(300)], Store.open(store).labels().tolist(), strict=True))
     assert [labels[document] for document in found.ids.to_pylist()] == found.labels.tolist()
-    assert found.folds is not None
     for row in metrics:
         if (row["configuration"], row["epoch"]) != (best["configuration"], best["epochs"]):
             continue
@@ -286,7 +285,6 @@ def test_a_large_corpus_is_sampled_evenly(store: Path, tmp_path: Path, monkeypat
     monkeypatch.setattr("sparseoco.search.run.ROWS", 100)
     some = search(store, tmp_path / "some")
     assert 70 < len(some.ids) < 130
-    assert some.folds is not None
     assert np.bincount(some.folds, minlength=3).min() > 15
     margins = dict(zip(every.ids.to_pylist(), every.margins[:, 0].tolist(), strict=True))
     assert [margins[document] for document in some.ids.to_pylist()] == some.margins[:, 0].tolist()
@@ -315,7 +313,6 @@ def test_the_model_is_calibrated_on_them_and_decides_by_a_rule(store: Path, tmp_
     model, written = Model(run), (run / "model" / "weights.parquet").stat().st_mtime_ns
     fitted = fit_calibration(found.margins, found.labels)
     assert model.calibration == fitted
-    assert fitted is not None
     assert model.thresholds is None
     rows = np.arange(len(found.labels))
     probabilities = model.probabilities(found.margins)
@@ -331,7 +328,6 @@ def test_the_model_is_calibrated_on_them_and_decides_by_a_rule(store: Path, tmp_
     counts = np.bincount(found.labels)
     positive = int(counts[1] <= counts[0])
     model = Model(run)
-    assert model.thresholds is not None
     assert model.thresholds.outputs[0].recall == 1.0
     predicted = np.array([model.classes.index(name) for name in model.decide(found.margins)])
     assert (predicted[found.labels == positive] == positive).all()

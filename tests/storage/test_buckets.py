@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import obstore
 import pyarrow as pa
@@ -40,6 +41,7 @@ from sparseoco.text.sources import find_sources, iter_files
 from tests.search.by_hand import cluster_by_hand
 from tests.storage.conftest import SECRET
 from tests.support.commands import Cli
+from tests.support.damage import flipped
 from tests.support.errors import check_causes, raises_code
 from tests.support.folders import assert_same_folder, files, folder_bytes
 from tests.support.http_servers import Answer, Damage, Request, damaged_answers
@@ -56,8 +58,7 @@ from tests.support.texts import RUN_FILE, write_reviews, write_run_file
 def file(bucket: Location, tmp_path: Path) -> Location:
     """A run file in a bucket, with its text in the same folder."""
     folder = bucket / "runs" / "places"
-    path = write_run_file(tmp_path)
-    path.write_text(path.read_text().replace("folds = 3", "folds = 2"))
+    write_run_file(tmp_path, **{"folds = 3": "folds = 2"})
     for name in ("places.jsonl", "places.toml"):
         commit_bytes(folder / name, (tmp_path / name).read_bytes())
     return folder / "places.toml"
@@ -205,7 +206,7 @@ def kept_rows(folder: Location) -> list[str]:
 # Status and doctor where a run is in a bucket.
 
 
-def test_status_of_a_run_in_a_bucket(file: Location, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_status_of_a_run_in_a_bucket(file: Location) -> None:
     run = load_run_file(file)
     run_steps.run_ingest(run)
     run_steps.run_search(run)
@@ -227,8 +228,7 @@ def test_status_of_a_run_in_a_bucket(file: Location, monkeypatch: pytest.MonkeyP
         assert [finding.state for finding in check_folder("out", run.out)] == ["ok", "error"]
     assert [finding.state for finding in check_folder("out", run.out)] == ["ok"]
     commit_json(run.out / ".lock", {"owner": "process 1 on elsewhere", "heartbeats": 3})
-    with monkeypatch.context() as patch:
-        patch.setattr(commit, "EXPIRY_SECONDS", 0.0)
+    with patch.object(commit, "EXPIRY_SECONDS", 0.0):
         (lock,) = read_status(run.out).locks
     assert (lock.held, lock.expired) == (False, True)
     assert lock.message.endswith("which has ended: the next run takes it over")
@@ -316,9 +316,7 @@ def test_a_store_grows_without_reading_old_files_again(
 
 @pytest.mark.fault(54)
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.parquet", "f/p/a.txt"])
-def test_every_request_names_the_version_that_was_found(
-    bucket: Location, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_every_request_names_the_version_that_was_found(bucket: Location, tmp_path: Path, name: str) -> None:
     """An object that is replaced by one of the same size is an error, and a later run resumes."""
     text = write_reviews(tmp_path / "a.jsonl").read_bytes()
     pq.write_table(pa.Table.from_pylist([json.loads(line) for line in text.splitlines()]), tmp_path / "a.parquet")
@@ -332,8 +330,7 @@ def test_every_request_names_the_version_that_was_found(
         commit_bytes(bucket / "raw" / name, data[::-1])
         return real(*arguments)
 
-    with monkeypatch.context() as patch, raises_code("input-changed", source):
-        patch.setattr(sparseoco.text.ingest, "pass_over", changed)
+    with patch.object(sparseoco.text.ingest, "pass_over", changed), raises_code("input-changed", source):
         ingest([str(source)], tmp_path / "store", OPTIONS, shard_bytes=1 << 13)
     commit_bytes(bucket / "raw" / name, data)
     assert ingest([str(source)], tmp_path / "store", OPTIONS, shard_bytes=1 << 13).rows > 1
@@ -398,9 +395,7 @@ def impatient(bucket: Location, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def path(bucket: Location, impatient: None) -> RemotePath:
     commit_bytes(bucket / "a.bin", DATA)
-    found = bucket / "a.bin"
-    assert isinstance(found, RemotePath)
-    return found
+    return bucket / "a.bin"
 
 
 @pytest.fixture
@@ -571,24 +566,11 @@ SEED = os.environ.get("SPARSEOCO_CHAOS_SEED", "0")
 INPUTS = ("a.jsonl", "b.jsonl.gz", "c", "d.parquet")
 
 
-def put_inputs(bucket: Location) -> None:
-    rows = jsonl(random_texts(150))
-    table = pa.BufferOutputStream()
-    pq.write_table(pa.Table.from_pylist([{"label": "pn"[k % 2], "text": f"word w{k}"} for k in range(90)]), table)
-    objects = {"a.jsonl": rows, "b.jsonl.gz": gzip.compress(rows, mtime=0), "d.parquet": table.getvalue().to_pybytes()}
-    for k in range(12):
-        objects[f"c/{'pn'[k % 2]}/{k}.txt"] = f"word w{k}".encode()
-    for name, data in objects.items():
-        commit_bytes(bucket / "raw" / name, data)
-
-
 def damaged(answer: Answer, kind: str, rng: random.Random) -> Answer:
     """A random bit of the head or of the body is flipped, or the body is cut."""
     if kind == "cut":
         return answer._replace(body=answer.body[: rng.randrange(len(answer.body))])
-    data = bytearray(getattr(answer, kind))
-    data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
-    return answer._replace(**{kind: bytes(data)})
+    return answer._replace(**{kind: flipped(getattr(answer, kind), rng)[0]})
 
 
 @pytest.mark.fault(59)
@@ -601,7 +583,14 @@ def test_one_damaged_answer_in_an_ingest(
 ) -> None:
     """But for the content of a table, of which ranges are read: only TLS protects it."""
     monkeypatch.setattr(stored, "PART_BYTES", 10_000)
-    put_inputs(bucket)
+    rows = jsonl(random_texts(150))
+    table = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_pylist([{"label": "pn"[k % 2], "text": f"word w{k}"} for k in range(90)]), table)
+    objects = {"a.jsonl": rows, "b.jsonl.gz": gzip.compress(rows, mtime=0), "d.parquet": table.getvalue().to_pybytes()}
+    for k in range(12):
+        objects[f"c/{'pn'[k % 2]}/{k}.txt"] = f"word w{k}".encode()
+    for key, data in objects.items():
+        commit_bytes(bucket / "raw" / key, data)
 
     def run(out: Path) -> str:
         try:

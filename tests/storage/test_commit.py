@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pyarrow as pa
@@ -131,10 +132,7 @@ def test_equal_values_give_equal_bytes(tmp_path: Path) -> None:
 def test_errors_of_the_system(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, code: str, reason: str
 ) -> None:
-    def refuse(descriptor: int) -> None:
-        raise OSError(number, os.strerror(number))
-
-    monkeypatch.setattr(os, "fsync", refuse)
+    monkeypatch.setattr(os, "fsync", Mock(side_effect=OSError(number, os.strerror(number))))
     with raises_code(code, tmp_path / "file", reason, kind=StorageError):
         commit.commit_bytes(tmp_path / "file", b"data")
     assert list(tmp_path.iterdir()) == []
@@ -173,10 +171,7 @@ def read_columns(path: Path) -> dict[str, list[Any]]:
 
 KINDS: dict[str, tuple[Callable[[Path], Any], Callable[[Path], Any]]] = {
     "json": (lambda path: commit.commit_json(path, VALUE), commit.read_json),
-    "parquet": (
-        lambda path: tables.write_parquet(path, TABLE),
-        lambda path: tables.read_parquet_file(path).to_pydict(),
-    ),
+    "parquet": (lambda path: tables.write_parquet(path, TABLE), read_columns),
     "npy": (
         lambda path: tables.write_array(path, np.arange(6.0).reshape(2, 3)),
         lambda path: tables.map_array(path, float).tolist(),

@@ -4,7 +4,7 @@ import asyncio
 import atexit
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,16 +16,9 @@ from distributed import Worker
 from sparseoco.storage.temporary import SharedFolder
 from sparseoco.store.corpus import Corpus, host_folder, open_corpus, worker_corpus
 from sparseoco.store.shards import Store
-from tests.support.processes import forks_with
+from tests.support.processes import forks_with, wait_until
 
 PROCESSES = forks_with(__name__)
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 @contextmanager

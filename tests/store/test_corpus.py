@@ -3,12 +3,12 @@
 import os
 import signal
 import stat
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock, patch
 
 import numpy as np
 import pyarrow as pa
@@ -32,9 +32,10 @@ from sparseoco.store.shards import Store, add_files, read_shards, write_quaranti
 from sparseoco.store.terms import TermWeights, inverse_document_frequencies, smooth_idf, term_weights
 from sparseoco.store.weighting import COUNTS, TFIDF, FeatureOptions, Weighting
 from tests.store import processes
-from tests.store.processes import PROCESSES, wait_until
+from tests.store.processes import PROCESSES
+from tests.support.count_vectorizer import tfidf
 from tests.support.errors import raises_code
-from tests.support.processes import forked_workers
+from tests.support.processes import forked_workers, wait_until
 from tests.support.stores import WEIGHTINGS, make_store, with_columns
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -148,10 +149,7 @@ def test_after_a_kill_others_complete_the_files(store: Store, tmp_path: Path, mo
     process = PROCESSES.Process(target=processes.read_slowly, args=(str(store.folder), str(tmp_path)))
     process.start()
     corpus = Corpus(store, tmp_path)
-    deadline = time.monotonic() + 60
-    while not 1 <= len(decoded(tmp_path)) < 15:
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+    wait_until(lambda: 1 <= len(decoded(tmp_path)) < 15)
     os.kill(process.pid, signal.SIGSTOP)  # it may have locked a shard: others do not wait for long
     values = dense(store, corpus.rows(0, ROWS))
     np.testing.assert_array_equal(values, X.toarray())
@@ -194,10 +192,7 @@ def test_a_shard_of_another_size(store: Store, tmp_path: Path) -> None:
 
 
 def test_a_full_disk(corpus: Corpus, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def full(*_: object) -> int:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "pwrite", full)
+    monkeypatch.setattr(os, "pwrite", Mock(side_effect=OSError(28, "No space left on device")))
     with raises_code("disk-full", tmp_path, kind=StorageError):
         corpus.rows(0, 5)
     monkeypatch.undo()
@@ -337,18 +332,6 @@ def test_workers_started_by_hand_lay_out_one_copy_together(tmp_path: Path) -> No
 # Weights of terms, against scikit-learn's `TfidfTransformer`.
 
 
-def expected(X: csr_matrix, weighting: Weighting) -> csr_matrix:
-    """The same by scikit-learn, with the idf of X itself."""
-    X = csr_matrix(X, dtype=np.float64, copy=True)
-    if weighting.tf == "binary":
-        X.data[:] = 1.0
-    transformer = TfidfTransformer(
-        norm=None if weighting.norm == "none" else "l2", use_idf=weighting.idf, sublinear_tf=weighting.tf == "log"
-    )
-    fitted = transformer.fit(X)
-    return fitted.transform(X, copy=True)
-
-
 def weighted(X: csr_matrix, weights: TermWeights, dtype: Any = np.float64) -> csr_matrix:
     return csr_matrix((weights.values(X.indptr, X.indices, X.data, dtype), X.indices, X.indptr), X.shape)
 
@@ -362,7 +345,7 @@ def test_values_equal_scikit_learns(store: Store, tmp_path: Path, weighting: Wei
     indptr, indices, values, labels, _ = corpus.rows(0, store.n_rows)
     np.testing.assert_array_equal(labels, store.labels())
     got = csr_matrix((values, indices, indptr), X.shape)
-    np.testing.assert_allclose(got.toarray(), expected(X, weighting).toarray(), rtol=1e-12, atol=0)
+    np.testing.assert_allclose(got.toarray(), tfidf(weighting).fit_transform(X).toarray(), rtol=1e-12, atol=0)
     if weighting.is_identity:
         assert corpus is open_corpus(store, tmp_path)  # counts as they are
         return
@@ -386,7 +369,7 @@ def test_any_counts(rows: list[list[int]], weighting: Weighting, dtype: Any, uni
     assume(X.nnz)
     idf = smooth_idf(np.bincount(X.indices, minlength=4), len(rows))
     got = weighted(X, TermWeights(weighting, idf))
-    np.testing.assert_allclose(got.toarray(), expected(X, weighting).toarray(), rtol=1e-12, atol=0)
+    np.testing.assert_allclose(got.toarray(), tfidf(weighting).fit_transform(X).toarray(), rtol=1e-12, atol=0)
 
 
 def test_pointers_may_start_anywhere() -> None:
@@ -444,8 +427,7 @@ def content(folder: Path, files: tuple[FileEntry, ...]) -> pa.Table:
 @given(st.lists(st.integers(0, 400), min_size=1, max_size=25), st.sampled_from([0, 6000, 1 << 20]))
 def test_a_vocabulary_in_few_files(tmp_path_factory: pytest.TempPathFactory, sizes: list[int], limit: int) -> None:
     folder, files, first = tmp_path_factory.mktemp("terms"), tuple[FileEntry, ...](), 0
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(store_files, "MERGED_BYTES", limit)
+    with patch.object(store_files, "MERGED_BYTES", limit):
         for size in sizes:
             added = (write_terms(folder, "vocabulary", *columns(first, size)),) if size else ()
             files, first = add_files(folder, "vocabulary", files, added), first + size

@@ -7,9 +7,12 @@ from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
-from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
 
 from sparseoco.store.shards import read_shards
+from sparseoco.store.weighting import Weighting
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import NUMBER, NUMBERS, TOKEN_PATTERNS, TextOptions
 
@@ -66,6 +69,15 @@ def vectorizer(**options: Any) -> CountVectorizer:
         return found
 
     return CountVectorizer(tokenizer=tokens, token_pattern=None, **options)
+
+
+def tfidf(weighting: Weighting) -> Any:
+    """What weights counts in the same way."""
+    transformer = TfidfTransformer(
+        norm=None if weighting.norm == "none" else "l2", use_idf=weighting.idf, sublinear_tf=weighting.tf == "log"
+    )
+    binary = [FunctionTransformer(lambda counts: (counts > 0).astype(float))] if weighting.tf == "binary" else []
+    return make_pipeline(*binary, transformer)
 
 
 def ranked(matrix: Any, terms: Any, *, words: bool) -> list[int]:

@@ -12,9 +12,7 @@ from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
-
-import pytest
+from unittest.mock import patch
 
 from sparseoco.core.errors import SparseocoError
 from sparseoco.storage import commit
@@ -131,8 +129,7 @@ def failing_commit(number: int, code: int = errno.ENOSPC) -> Iterator[list[Path]
             raise OSError(code, os.strerror(code))
         original(path)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(commit, "_sync", fail)
+    with patch.object(commit, "_sync", fail):
         yield synced
 
 
@@ -152,17 +149,15 @@ def failing_put(number: int, *, after: bool = False) -> Iterator[list[RemotePath
             raise OSError(errno.EPIPE, "the wire was cut")
         return version
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(RemotePath, "put", fail)
+    with patch.object(RemotePath, "put", fail):
         yield written
 
 
 @contextmanager
 def stopped_at(step: str) -> Iterator[None]:
     """A context that ends when this function is called, as if the process were killed."""
-    stop = Mock(side_effect=SparseocoError("stopped", code="stopped"))
-    with pytest.MonkeyPatch.context() as patch, raises_code("stopped", kind=SparseocoError):
-        patch.setattr(step, stop)
+    stop = SparseocoError("stopped", code="stopped")
+    with patch(step, side_effect=stop), raises_code("stopped", kind=SparseocoError):
         yield
 
 
@@ -200,9 +195,7 @@ class Disk:
         self.paths.append(path)
 
     def _left(self, folder: Path) -> Iterator[tuple[str, bytes]]:
-        names = self._folders.get(str(folder), {})
-        if self._ahead:
-            names = _inodes(folder)
+        names = _inodes(folder) if self._ahead else self._folders.get(str(folder), {})
         for name, inode in names.items():
             path = folder / name
             if path.is_dir():
@@ -229,8 +222,7 @@ def recorded(root: Path, *, ahead: bool) -> Iterator[Disk]:
         sync(descriptor)
         disk.synced(Path(os.readlink(f"/proc/self/fd/{descriptor}")))
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", record)
+    with patch.object(os, "fsync", record):
         yield disk
 
 
@@ -244,8 +236,7 @@ def jumping_clock() -> Iterator[None]:
         days = (0, 1, -1)[(next(calls) + 3) // 4 % 3] if ours else 0
         return now() + 86_400.0 * days
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(time, "time", jump)
+    with patch.object(time, "time", jump):
         yield
 
 

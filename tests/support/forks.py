@@ -71,8 +71,6 @@ class Forks:
 
     def run(self, command: list[str], given: str = "", *, seconds: float = SECONDS, **env: str) -> End:
         """Run a command of sparseoco with this standard input and environment; a name with a colon is a function."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
         (self._folder.parent / f"{self._folder.name}.in").write_text(given)
         self._process.stdin.write(json.dumps([seconds, command, env]).encode() + b"\n")
         self._process.stdin.flush()

@@ -2,7 +2,7 @@
 
 import gzip
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,14 @@ COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
+def decompress(path: Path) -> bytes:
+    """The content of a file that is packed as its name says."""
+    data = path.read_bytes()
+    if path.suffix == ".gz":
+        return gzip.decompress(data)
+    return zstandard.ZstdDecompressor().decompressobj().decompress(data) if path.suffix == ".zst" else data
+
+
 def random_texts(n: int, seed: int = 0) -> list[str]:
     rng = np.random.default_rng(seed)
     return [" ".join(rng.choice(WORDS, rng.integers(0, 30))) for _ in range(n)]
@@ -36,11 +44,11 @@ def jsonl(documents: list[str], **fields: Callable[[int], Any]) -> bytes:
     return b"".join(json.dumps(row, ensure_ascii=k % 2 == 0).encode() + b"\n" for k, row in enumerate(rows))
 
 
-def write_files(folder: Path, files: dict[str, str]) -> Path:
+def write_files(folder: Path, files: Mapping[str, str | bytes]) -> Path:
     """Write texts by relative path."""
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
+        (folder / name).write_bytes(text if isinstance(text, bytes) else text.encode())
     return folder
 
 

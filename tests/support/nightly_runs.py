@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import psutil
 import pyarrow.parquet as pq
 
 from sparseoco.pipeline.nightly import run_nightly
@@ -54,7 +55,6 @@ ROWS = 90
 
 def arrive(folder: Path, increment: int, *, rows: int = ROWS, classes: int = 3, to: str = "incoming") -> Path:
     """The file of an increment; its documents are of all classes in turn and have new words."""
-    (folder / to).mkdir(parents=True, exist_ok=True)
     path = folder / to / f"increment-{increment}.jsonl"
     write_reviews(path, rows=rows, classes=classes, first=increment * rows)
     lines = [json.loads(line) for line in path.read_text().splitlines()]
@@ -85,6 +85,17 @@ def nights(folder: Path, increments: int, **changes: str) -> RunFile:
         run_nightly(run)
         shutil.copytree(folder / "run", folder / f"after-{increment}")
     return run
+
+
+PROMOTES = {"window = 2": "window = 2\nmargin = 0.9"}  # whoever comes
+
+
+def promoting(folder: Path, increments: int) -> Path:
+    """The folder of a run that has promoted all of so many increments but the last, which is empty."""
+    run = nights(folder, increments - 1, **PROMOTES)
+    (folder / "incoming" / f"increment-{increments}.jsonl").write_text("")
+    run_nightly(run)
+    return folder
 
 
 def copy_of(original: Path, folder: Path, increments: int, **changes: str) -> RunFile:
@@ -205,7 +216,4 @@ def _count(event: str, _: Any) -> None:
 def resident_bytes() -> int:
     """The memory of this process, after a collection."""
     gc.collect()
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmRSS"):
-            return int(line.split()[1]) << 10
-    raise AssertionError
+    return int(psutil.Process().memory_info().rss)

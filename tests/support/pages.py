@@ -31,10 +31,8 @@ def figures(page: str, *, whole: bool = True) -> dict[str, ElementTree.Element]:
     assert len(named) == len(found)
     for element in parsed:
         drawing = element.find("div[@class='plot']/svg")
-        assert drawing is not None
         assert drawing.attrib["aria-label"]
         about = drawing.find("desc")
-        assert about is not None
         assert about.text
         assert about.attrib["id"] == drawing.attrib["aria-describedby"]
         assert "nan" not in html_numbers(element)

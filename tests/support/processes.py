@@ -119,6 +119,14 @@ def listing(folder: Path) -> set[tuple[str, int]]:
     return found
 
 
+def wait_until(condition: Callable[[], object]) -> None:
+    """Wait until something is true, for a minute at most."""
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 def worker_processes(root: int | None = None) -> list[psutil.Process]:
     """The workers that nannies of a process keep alive, by default of this one."""
     found = []

@@ -49,9 +49,7 @@ def batches(path: Path, shard_bytes: int, **options: Any) -> list[Documents]:
     found: list[Documents] = []
     for source in find_sources([str(path)], chosen):
         for split, content in SplitReader(0, source, chosen, shard_bytes):
-            batch = read_split(split, chosen, labelled=True, content=content)
-            assert isinstance(batch, Documents)
-            found.append(batch)
+            found.append(read_split(split, chosen, labelled=True, content=content))
     return found
 
 

@@ -23,6 +23,7 @@ def write_reviews(path: Path, *, rows: int = 200, classes: int = 2, first: int =
         words = random.choice(COMMON + WORDS[label], 12).tolist() + random.choice(WORDS[names[-1]], 1).tolist()
         split = "test" if i % 4 == 3 else "train"
         lines.append(json.dumps({"id": f"r{i}", "label": label, "split": split, "text": " ".join(words) + "."}))
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join(lines) + "\n")
     return path
 
@@ -58,9 +59,11 @@ threads = 2
 """
 
 
-def write_run_file(folder: Path) -> Path:
-    """A run file and its corpus in `folder`; gives the run file."""
+def write_run_file(folder: Path, **changes: str) -> Path:
+    """A run file, in which `changes` replace text, and its corpus in `folder`; gives the run file."""
     write_reviews(folder / "places.jsonl", classes=3)
-    path = folder / "places.toml"
-    path.write_text(RUN_FILE)
+    path, text = folder / "places.toml", RUN_FILE
+    for old, new in changes.items():
+        text = text.replace(old, new)
+    path.write_text(text)
     return path

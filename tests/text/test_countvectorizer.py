@@ -6,6 +6,7 @@ import re
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -260,13 +261,6 @@ def test_characters_require_text(tmp_path: Path) -> None:
 # N-grams do not depend on how few bits a word has; `test_countvectorizer` compares them with those of scikit-learn.
 
 
-def _least_bits(texts: list[str], options: TextOptions) -> int:
-    """The bits of a token and a position, which leave none for prefixes: each is a range."""
-    unigrams = count_text(Texts.of(pa.array(texts, pa.string())), options.model_copy(update={"ngram_range": (1, 1)}))
-    totals = unigrams["totals_1"]
-    return max(1, totals.size.bit_length()) + int(totals.sum()).bit_length()
-
-
 @pytest.mark.parametrize("analyzer", ["word", "char", "char_wb"])
 @settings(max_examples=60, deadline=None)
 @given(texts=PIECES, low=st.integers(1, 4), extra=st.integers(0, 4), spare=st.integers(0, 12))
@@ -274,8 +268,10 @@ def test_any_tokens_may_be_sorted_at_once(analyzer: str, texts: list[str], low: 
     options = TextOptions(analyzer=analyzer, ngram_range=(low, low + extra))
     given = Texts.of(pa.array(texts, pa.string()))
     whole = count_text(given, options)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ngrams, "_WORD_BITS", _least_bits(texts, options) + spare)
+    # The bits of a token and a position leave none for prefixes: each is a range.
+    totals = count_text(given, options.model_copy(update={"ngram_range": (1, 1)}))["totals_1"]
+    least = max(1, totals.size.bit_length()) + int(totals.sum()).bit_length()
+    with patch.object(ngrams, "_WORD_BITS", least + spare):
         parts = count_text(given, options)
     assert whole.keys() == parts.keys()
     for name in whole:
@@ -401,9 +397,7 @@ def test_any_division_gives_the_same_vocabulary(
         return found
 
     expected = made("whole", [texts], [later])
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in constants.items():
-            patch.setattr(module, name, value)
+    with patch.multiple(module, **constants):
         assert made("parts", divide(texts), divide(later)) == expected
 
 

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_matrix
 from sklearn.compose import ColumnTransformer
-from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
+from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, KBinsDiscretizer, OneHotEncoder
 
@@ -33,7 +33,7 @@ from sparseoco.text.readers import ReadOutcome, count_texts, read_documents
 from sparseoco.text.vocabulary import NgramIndex
 from sparseoco.training.models import write_model
 from tests.support.commands import Cli
-from tests.support.count_vectorizer import nasty, ranked, tokenizers, vectorizer
+from tests.support.count_vectorizer import nasty, ranked, tfidf, tokenizers, vectorizer
 from tests.support.errors import raises_code
 from tests.support.ingests import ingest_bytes
 
@@ -171,13 +171,7 @@ def test_weights_are_of_each_text_on_its_own(tmp_path: Path, weighting: Weightin
     store = Store.open(tmp_path / "out")
     counts, names = read_shards(tmp_path / "out")
     values = term_weights(store, weighting).values(counts.indptr, counts.indices, counts.data)
-    tfidf = TfidfTransformer(
-        sublinear_tf=weighting.tf == "log", use_idf=weighting.idf, norm=None if weighting.norm == "none" else "l2"
-    )
-    steps = [tfidf]
-    if weighting.tf == "binary":
-        steps.insert(0, FunctionTransformer(lambda matrix: (matrix > 0).astype(float)))
-    text = make_pipeline(*steps)
+    text = tfidf(weighting)
     weighted = csr_matrix((values, counts.indices, counts.indptr), counts.shape)
     check_equal((weighted, names), expected(frame, frame, text), exact=False)
     ones = np.ones((store.n_features, 1))
@@ -323,24 +317,6 @@ RECORDS = st.lists(
 )
 
 
-def expected_columns(records: list[dict[str, Any]], texts: dict[str, dict[str, Any]]) -> dict[str, np.ndarray]:
-    """The column of each feature of any records: a text by its vectorizer, a category, a number."""
-    columns: dict[str, np.ndarray] = {}
-    for name, options in texts.items():
-        theirs = vectorizer(**options)
-        with suppress(ValueError):  # no token at all
-            matrix = theirs.fit_transform([record[name] for record in records]).toarray()
-            columns |= {f"{name}:{term}": matrix[:, k] for k, term in enumerate(theirs.get_feature_names_out())}
-    for row, record in enumerate(records):
-        category, number = record["c"], record["x"]
-        if category is not None and category != "":
-            shown = str(category).lower() if isinstance(category, bool) else str(category)
-            columns.setdefault(f"c={shown}", np.zeros(len(records)))[row] = 1
-        if number:
-            columns.setdefault("x", np.zeros(len(records)))[row] = number
-    return columns
-
-
 @pytest.mark.slow
 @settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
 @given(RECORDS, tokenizers, tokenizers)
@@ -362,7 +338,19 @@ def test_any_records(tmp_path_factory: pytest.TempPathFactory, records: Any, fir
             raise
         return
     matrix, names = read_shards(folder / "out")
-    columns = expected_columns(records, texts)
+    columns: dict[str, np.ndarray] = {}
+    for name, own in texts.items():
+        theirs = vectorizer(**own)
+        with suppress(ValueError):  # no token at all
+            counts = theirs.fit_transform([record[name] for record in records]).toarray()
+            columns |= {f"{name}:{term}": counts[:, k] for k, term in enumerate(theirs.get_feature_names_out())}
+    for row, record in enumerate(records):
+        category, number = record["c"], record["x"]
+        if category is not None and category != "":
+            shown = str(category).lower() if isinstance(category, bool) else str(category)
+            columns.setdefault(f"c={shown}", np.zeros(len(records)))[row] = 1
+        if number:
+            columns.setdefault("x", np.zeros(len(records)))[row] = number
     assert sorted(columns) == sorted(names)
     assert (matrix.toarray() == np.stack([columns[name] for name in names], axis=1)).all()
     found = count_texts(records, NgramIndex.of(names, options.naming), options)

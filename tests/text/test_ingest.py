@@ -114,8 +114,7 @@ def test_encoding_errors(tmp_path: Path, name: str, policy: str) -> None:
 
 @pytest.mark.fault(29)
 def test_duplicates(tmp_path: Path) -> None:
-    documents = random_texts(300)
-    rows = jsonl(documents).splitlines(keepends=True)
+    rows = jsonl(random_texts(300)).splitlines(keepends=True)
     data = b"".join(rows) + rows[7] + rows[250]
     with raises_code("duplicate-id", "a.jsonl, line 8 and ", "a.jsonl, line 301 "):
         ingest_bytes(tmp_path, "a.jsonl", data)
@@ -388,8 +387,7 @@ PACKED = [f"{name}{packing}" for name in ("a.jsonl", "a.csv", "a.tsv", "a.txt", 
 def write(folder: Path, name: str, rows: int) -> dict[str, Any]:
     """Write the documents, in so many rows a row group; gives what they are read with."""
     if name == "parts":
-        (folder / name).mkdir()
-        (folder / name / ".hidden").write_text("no JSON")
+        write_files(folder / name, {".hidden": "no JSON"})
         for k, (packing, pack) in enumerate(COMPRESSORS.items()):
             lines = [json.dumps(row) + "\n" for row in DOCUMENTS[k * 30 : (k + 1) * 30]]
             (folder / name / f"{k}.jsonl{packing}").write_bytes(pack("".join(lines).encode()))
@@ -397,10 +395,8 @@ def write(folder: Path, name: str, rows: int) -> dict[str, Any]:
     base, packing = re.fullmatch(r"(texts|\w\.\w+)(|\.gz|\.zst)", name).groups()
     pack = COMPRESSORS[packing]
     if base == "texts":
-        for row in DOCUMENTS:
-            path = folder / name / row["label"] / f"{row['id']}.txt{packing}"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(pack(row["text"].encode()))
+        texts = {f"{row['label']}/{row['id']}.txt{packing}": pack(row["text"].encode()) for row in DOCUMENTS}
+        write_files(folder / name, texts)
         return {}
     if base == "a.txt":
         (folder / name).write_bytes(pack("\n".join(row["text"] for row in DOCUMENTS).encode()))

@@ -109,8 +109,7 @@ def test_other_spellings_of_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 @pytest.mark.fault(58)
 def test_what_is_no_regular_file_in_a_folder_is_an_error_unless_it_is_left_out(tmp_path: Path) -> None:
     folder = tmp_path / "texts"
-    folder.mkdir()
-    (folder / "a.jsonl").write_bytes(jsonl(["ab"]))
+    write_files(folder, {"a.jsonl": jsonl(["ab"])})
     os.mkfifo(folder / "pipe")
     (folder / "dangling").symlink_to("nowhere")
     (folder / "loop").symlink_to("loop")

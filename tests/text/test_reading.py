@@ -14,6 +14,7 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock, patch
 
 import numpy as np
 import orjson
@@ -43,10 +44,10 @@ from sparseoco.text.passes import Cut, SplitReader, cut_in_order, plan_source
 from sparseoco.text.readers import read_documents
 from sparseoco.text.sources import Source, find_sources
 from sparseoco.text.tables import TableFile
-from tests.support.damage import CHANGES, append, truncate
+from tests.support.damage import CHANGES, append, stopped_at, truncate
 from tests.support.errors import raises_code
 from tests.support.folders import folder_bytes
-from tests.support.ingests import jsonl, random_texts
+from tests.support.ingests import jsonl, random_texts, write_files
 from tests.support.processes import forked_workers
 from tests.support.tables import batches, documents
 
@@ -59,10 +60,7 @@ def write_inputs(folder: Path) -> list[Path]:
     folder.mkdir()
     (folder / "a.jsonl").write_bytes(jsonl(random_texts(150), id=lambda k: f"a{k}"))
     (folder / "b.jsonl.gz").write_bytes(gzip.compress(jsonl(random_texts(100, 1), id=lambda k: f"b{k}")))
-    for k, text in enumerate(random_texts(60, 2)):
-        path = folder / "c" / "pn"[k % 2] / f"{k}.txt"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+    write_files(folder / "c", {f"{'pn'[k % 2]}/{k}.txt": text for k, text in enumerate(random_texts(60, 2))})
     rows = [{"id": f"d{k}", "label": "pn"[k % 2], "text": text} for k, text in enumerate(random_texts(80, 3))]
     pq.write_table(pa.Table.from_pylist(rows), folder / "d.parquet", row_group_size=30)
     return [folder / name for name in ("a.jsonl", "b.jsonl.gz", "c", "d.parquet")]
@@ -82,9 +80,7 @@ def content_names(files: dict[str, bytes]) -> set[str]:
 def no_reading(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """This process reads no input."""
 
-    def refuse(*_: Any) -> Any:
-        raise AssertionError("an input was read")
-
+    refuse = Mock(side_effect=AssertionError("an input was read"))
     with monkeypatch.context() as patch:
         for name in ("storage.inputs.read_blocks", "storage.inputs.small_contents", "text.formats.read_blocks"):
             patch.setattr(f"sparseoco.{name}", refuse)
@@ -108,8 +104,7 @@ def test_a_run_that_resumes_reads_and_writes_nothing_again(tmp_path: Path, monke
     inputs = write_inputs(tmp_path / "in")
     expected = run(inputs, tmp_path / "undisturbed")
     monkeypatch.setattr(stored, "PART_BYTES", 10_000)
-    with monkeypatch.context() as patch, pytest.raises(TypeError):
-        patch.setattr(sparseoco.text.ingest, "commit_manifest", None)
+    with stopped_at("sparseoco.text.ingest.commit_manifest"):
         run(inputs, tmp_path / "out")
     monkeypatch.setattr("sparseoco.text.counting.read_split", None)
     monkeypatch.setattr("sparseoco.text.encoding.write_shard", None)
@@ -124,7 +119,7 @@ NAMES = ["a.jsonl", "b.jsonl.gz", "c/p/0.txt", "d.parquet"]
 @pytest.mark.fault(53, 54)
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("step", ["pass_over", "drop_duplicates"])
-def test_inputs_that_change_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, step: str) -> None:
+def test_inputs_that_change_are_an_error(tmp_path: Path, name: str, step: str) -> None:
     """Before they are read, or before the commit; a later run resumes."""
     write_inputs(tmp_path / "before")
     source = tmp_path / "in" / name.partition("/")[0]
@@ -139,8 +134,7 @@ def test_inputs_that_change_are_an_error(tmp_path: Path, monkeypatch: pytest.Mon
 
     for change in CHANGES:
         out = tmp_path / change.__name__
-        with monkeypatch.context() as patch, raises_code("input-changed", source):
-            patch.setattr(sparseoco.text.ingest, step, partial(changed, change))
+        with patch.object(sparseoco.text.ingest, step, partial(changed, change)), raises_code("input-changed", source):
             run([source], out)
         assert not list(out.glob("manifest-*"))
         shutil.copy2(tmp_path / "before" / name, tmp_path / "in" / name)
@@ -294,11 +288,6 @@ def reference(text: str, delimiter: str, quoted: bool) -> list[list[str]]:
     return [row for row in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, quoting=quotes) if row]
 
 
-def is_open(text: str, delimiter: str, quoted: bool) -> bool:
-    """Does the file end in a quoted field? Then another line is not another record."""
-    return reference(f"{text}\nEND", delimiter, quoted)[-1] != ["END"]
-
-
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.sampled_from(["csv", "tsv"]),
@@ -321,7 +310,7 @@ def test_any_split_reads_like_the_whole_file(
     path = tmp_path / f"a.{form}{'.gz' if packed else ''}"
     path.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
     monkeypatch.setattr(stored, "BLOCK", block)
-    if is_open(text, delimiter, quoted):
+    if reference(f"{text}\nEND", delimiter, quoted)[-1] != ["END"]:  # a quoted field is open
         with raises_code("unclosed-quote", path):
             documents(path, shard_bytes)
     else:
@@ -434,10 +423,6 @@ def values_of(documents: Documents) -> Any:
     return *found, carried, repr(fields)
 
 
-def refuse(raw: bytes) -> Any:
-    raise orjson.JSONDecodeError("", "", 0)
-
-
 @settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.lists(lines(), max_size=6),
@@ -467,8 +452,7 @@ def test_both_parsers_agree(found: list[bytes], labelled: bool, chosen: dict[str
     options = TextOptions(**chosen)
     data = b"\n".join(found)
     fast = read_jsonl(chunk(data), options, labelled=labelled)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sparseoco.text.parsers.orjson.loads", refuse)
+    with patch("sparseoco.text.parsers.orjson.loads", side_effect=orjson.JSONDecodeError("", "", 0)):
         slow = read_jsonl(chunk(data), options, labelled=labelled)
     assert values_of(fast) == values_of(slow)
 
@@ -537,7 +521,6 @@ def test_plans_have_the_cuts_and_digests_of_the_file(
     monkeypatch.setattr(stored, "BLOCK", block)
     staging = str(tmp_path / digest_value([str(data)]))
     plan = plan_source(0, source, options, shard_bytes, staging)
-    assert plan is not None
     cuts = [Cut(split.start // shard_bytes, split.start, split.stop, split.line) for split in plan.splits]
     assert cuts == expected[: len(expected) - failed]
     assert [split.xxh3 for split in plan.splits] == [xxh3_64_intdigest(data[cut.start : cut.stop]) for cut in cuts]

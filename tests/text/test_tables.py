@@ -13,7 +13,6 @@ import pyarrow.compute
 import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
-import zstandard
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -30,7 +29,7 @@ from sparseoco.text.sources import find_sources
 from sparseoco.text.splits import Split, file_suffix, read_split, unwritable_reason, write_rows
 from sparseoco.text.tables import TableFile
 from tests.support.errors import raises_code
-from tests.support.ingests import COMPRESSORS, random_texts, write_files
+from tests.support.ingests import COMPRESSORS, decompress, random_texts, write_files
 from tests.support.tables import TABLE_WRITERS, TYPED, WRITERS, batches, documents, write_arrow, write_typed
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -170,7 +169,6 @@ def test_random_tables_are_read_as_json_lines(tmp_path: Path) -> None:
             parts = []
             for split, content in SplitReader(0, source._replace(short="x"), chosen, 1024):
                 batch = read_split(split, chosen, labelled=True, content=content)
-                assert isinstance(batch, Documents)
                 labels: Any = batch.labels
                 columns = [batch.ids.to_pylist(), labels.to_pylist(), batch.texts(), batch.lines.tolist()]
                 columns += [batch.columns[column].tolist() for column in ("weight", "group")]
@@ -366,8 +364,7 @@ KINDS_OF_COLUMNS = [pa.string_view(), pa.list_(pa.string_view()), pa.uuid(), pa.
 def test_unusual_types_of_tables(tmp_path: Path, kind: pa.DataType) -> None:
     storage = pa.array([None, None, None], kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind)
     values = pa.ExtensionArray.from_storage(kind, storage) if isinstance(kind, pa.BaseExtensionType) else storage
-    table = pa.table({"text": ["a", None, "c"], "x": values})
-    write_arrow(table, tmp_path / "x.arrow")
+    write_arrow(pa.table({"text": ["a", None, "c"], "x": values}), tmp_path / "x.arrow")
     (documents,) = read(tmp_path / "x.arrow", carried=("x",), max_bad_rows=1)
     assert (len(documents), documents.carried["x"].type, len(documents.carried["x"])) == (2, kind, 2)
 
@@ -395,13 +392,6 @@ def test_options() -> None:
 
 
 QUIET = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
-
-
-def decompress(path: Path) -> bytes:
-    data = path.read_bytes()
-    if path.suffix == ".gz":
-        return gzip.decompress(data)
-    return zstandard.ZstdDecompressor().decompress(data) if path.suffix == ".zst" else data
 
 
 def parts(path: Path, options: TextOptions, size: int, *, read: bool = True) -> list[tuple[Split, Any]]:
@@ -432,8 +422,7 @@ def texts(paths: Sequence[Path], **given: Any) -> list[Any]:
 
 
 def read_again(path: Path, **given: Any) -> list[Documents]:
-    options = TextOptions(encoding_errors="replace", max_bad_rows=1000, **given)
-    return [batch for batch in read_documents([str(path)], options, labelled=False) if isinstance(batch, Documents)]
+    return read(path, encoding_errors="replace", max_bad_rows=1000, **given)
 
 
 line = st.one_of(

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -51,8 +52,7 @@ def test_metrics_equal_those_of_scikit_learn() -> None:
 def pair(random: np.random.Generator, gain: float, rows: int = 400) -> scores.PairedRows:
     """Two models whose margins share their noise; the first sees `gain` more of the truth."""
     y = random.integers(0, 2, rows)
-    noise = random.normal(0, 1, (rows, 1))
-    b = noise + (y - 0.5)[:, None]
+    b = random.normal(0, 1, (rows, 1)) + (y - 0.5)[:, None]
     a = b + gain * (y - 0.5)[:, None] + random.normal(0, 0.3, (rows, 1))
     return scores.PairedRows("two classes", y, a, b)
 
@@ -205,9 +205,7 @@ def test_histograms_stay_within_the_bound(seed: int, scale: float, bins: int) ->
     y = random.integers(0, 2, 300)
     margins = (scale * (random.normal(0, 1, 300) + y))[:, None, None]
     exact = scored("two classes", margins, y).rows()[0]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scores, "EXACT_VALUES", 299)
-        patch.setattr(scores, "BINS", bins)
+    with patch.multiple(scores, EXACT_VALUES=299, BINS=bins):
         rough = scored("two classes", margins, y).rows()[0]
         assert scores.score_bytes(1, 300, 8) == 2 * bins * 8
     assert 0 < rough["rank_bound"] <= 1
@@ -224,8 +222,7 @@ def test_many_fine_bins_are_nearly_exact() -> None:
     random, n_rows = np.random.default_rng(0), 20_000
     y = random.integers(0, 2, n_rows)
     margins = (random.normal(0, 2, n_rows) + 2 * y)[:, None, None]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scores, "EXACT_VALUES", 1)
+    with patch.object(scores, "EXACT_VALUES", 1):
         rough = scored("two classes", margins, y).rows()[0]
     assert rough["rank_bound"] < 5e-3
     assert rough["roc_auc"] == pytest.approx(sk.roc_auc_score(y, margins[:, 0, 0]), abs=1e-5)
@@ -245,8 +242,7 @@ def test_one_class_and_no_rows_leave_metrics_undefined() -> None:
     only = scored("two classes", margins, np.array([0, 0])).rows()[0]
     assert (only["roc_auc"], only["average_precision"]) == (None, None)
     assert (only["error"], only["f1"], only["f1_macro"]) == (0.5, 0.0, pytest.approx(1 / 3))
-    empty = scores.Scores("two classes", 0, 1, 1).rows()[0]
-    assert set(empty.values()) == {None}
+    assert set(scores.Scores("two classes", 0, 1, 1).rows()[0].values()) == {None}
 
 
 def test_a_margin_that_is_not_finite_leaves_no_metrics() -> None:
@@ -278,19 +274,15 @@ def test_the_kind_of_labels() -> None:
 GRID: dict[str, Any] = {"cl-fobos": {"lam": [1e-4, 1e-2], "eta0": [0.3]}}
 
 
-def trained(folder: Path, classes: int, loss: str, **options: Any) -> tuple[BlockRun, Any, list[dict[str, Any]]]:
-    """A block after an epoch without fold 1, the store's corpus, and the metrics of its configurations."""
-    store = Store.open(make_store(folder / "store", rows=200, features=60, classes=classes))
-    search = plain_search(algorithms=GRID, folds=4, loss=loss, dtype="float64", **options)
-    run, corpus = BlockRun.new(block_of(search, store, 1), store), open_corpus(store, folder)
-    learn_up_to(run, corpus, StreamPosition(1, 200))
-    return run, corpus, [tables["metrics"][0] for tables in run.tables(corpus, store)]
-
-
 @pytest.mark.parametrize(("classes", "loss"), [(2, "logistic"), (3, "logistic"), (3, "softmax")])
 def test_metrics_of_a_search_are_those_of_scikit_learn(tmp_path: Path, classes: int, loss: str) -> None:
+    """Of a block after an epoch without fold 1."""
+    store = Store.open(make_store(tmp_path / "store", rows=200, features=60, classes=classes))
     named = {"positive_class": "c0"} if classes == 2 else {}
-    run, corpus, found = trained(tmp_path, classes, loss, **named)
+    search = plain_search(algorithms=GRID, folds=4, loss=loss, dtype="float64", **named)
+    run, corpus = BlockRun.new(block_of(search, store, 1), store), open_corpus(store, tmp_path)
+    learn_up_to(run, corpus, StreamPosition(1, 200))
+    found = [tables["metrics"][0] for tables in run.tables(corpus, store)]
     rows = corpus.gather(run.block.setting.order.held_out(0, 200))
     margins = run.learner.margins(rows.indptr, rows.indices, rows.values)
     for q, row in enumerate(found):

@@ -12,7 +12,6 @@ import pyarrow as pa
 import pytest
 from scipy.sparse import csr_matrix
 from scipy.special import expit
-from sklearn.feature_extraction.text import TfidfTransformer
 
 from sparseoco import Model
 from sparseoco.core.errors import DamagedError, StorageError
@@ -26,6 +25,7 @@ from sparseoco.store.weighting import Weighting
 from sparseoco.text.options import TextOptions
 from sparseoco.training.models import amend_model
 from tests.support.commands import call
+from tests.support.count_vectorizer import tfidf
 from tests.support.errors import raises_code
 from tests.support.ingests import ingest_bytes, jsonl, random_texts
 from tests.support.models import model_with
@@ -217,13 +217,7 @@ def stores(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 def by_scikit_learn(X: csr_matrix, new: csr_matrix, weighting: Weighting) -> np.ndarray:
-    X, new = csr_matrix(X, dtype=np.float64, copy=True), csr_matrix(new, dtype=np.float64, copy=True)
-    if weighting.tf == "binary":
-        X.data[:], new.data[:] = 1.0, 1.0
-    transformer = TfidfTransformer(
-        norm=None if weighting.norm == "none" else "l2", use_idf=weighting.idf, sublinear_tf=weighting.tf == "log"
-    )
-    return np.asarray(transformer.fit(X).transform(new).toarray())
+    return np.asarray(tfidf(weighting).fit(X).transform(new).toarray())
 
 
 def write(folder: Path, store: Path, weighting: Weighting, used: np.ndarray) -> Model:

@@ -19,7 +19,7 @@ from sparseoco.training.models import Model
 from tests.support.commands import Cli
 from tests.support.damage import failing_commit, stopped_at
 from tests.support.errors import raises_code
-from tests.support.nightly_runs import arrive, contents, copy_of, nights, prepare, rows_of
+from tests.support.nightly_runs import PROMOTES, arrive, contents, copy_of, nights, prepare, promoting, rows_of
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Which configuration is chosen and promoted, from synthetic figures and from unusual increments.
@@ -142,8 +142,7 @@ def test_increments_unlike_the_others(four_nights: Path, tmp_path: Path) -> None
     empty = run_nightly(run).increments[0]
     assert (empty["documents"], empty["promoted"], empty["error"], empty["deployed_error"]) == (0, False, None, None)
     arrive(tmp_path, 5, to="later")
-    after = run_nightly(run).increments[0]
-    assert after["error"] is not None
+    assert run_nightly(run).increments[0]["error"] is not None
     assert rows_of(tmp_path / "run", "history")[3]["reason"] == "the new files contain no documents"
     odd = arrive(tmp_path, 6, to="later")
     odd.write_text(odd.read_text().replace('"label": "sea"', '"label": "moon"'))
@@ -159,8 +158,7 @@ def test_a_class_that_comes_later(tmp_path: Path) -> None:
     run = prepare(tmp_path, 1, **{'inputs = ["incoming"]': named})
     assert run_nightly(run).increments[0]["promoted"]
     later = arrive(tmp_path, 2)
-    text = later.read_text()
-    later.write_text(text.replace('"label": "sea"', '"label": "moon"'))
+    later.write_text(later.read_text().replace('"label": "sea"', '"label": "moon"'))
     (row,) = run_nightly(run).increments
     mix = {
         row["class"]: row["documents"] for row in rows_of(tmp_path / "run", "history-classes") if row["increment"] == 2
@@ -214,9 +212,6 @@ def test_states_of_another_version(four_nights: Path, tmp_path: Path, monkeypatc
 # Rolling back to the model of an earlier increment: at once, for all readers, until a later one is promoted.
 
 
-PROMOTES = {"window = 2": "window = 2\nmargin = 0.9"}  # whoever comes
-
-
 def history_of(promoted: str) -> list[dict[str, Any]]:
     """Increments that were promoted (`+`) or not (`-`)."""
     rows = ({"increment": n, "promoted": c == "+", "store": f"store {n}"} for n, c in enumerate(promoted, 1))
@@ -252,12 +247,7 @@ def test_the_deployed_model() -> None:
 
 @pytest.fixture(scope="module")
 def increments(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a run that has promoted the first two of three increments."""
-    folder = tmp_path_factory.mktemp("choosing")
-    run = nights(folder, 2, **PROMOTES)
-    (folder / "incoming" / "increment-3.jsonl").write_text("")
-    run_nightly(run)
-    return folder
+    return promoting(tmp_path_factory.mktemp("choosing"), 3)
 
 
 @pytest.fixture
@@ -354,16 +344,13 @@ def test_increments_that_cannot_be_rolled_back_to(run: RunFile, tmp_path: Path) 
 
 
 def test_a_run_keeps_the_models_that_its_file_says(run: RunFile) -> None:
-    def models() -> list[int]:
-        return sorted(int(path.name) for path in (run.out / "models").iterdir())
-
     roll_back(run, 1)
     (run.out / "models" / "00000003").mkdir()  # left by a run that was killed: `clean` removes it
     for keep, increment, kept in ((None, 4, [1, 2, 3, 4]), (1, 5, [5]), (2, 6, [5, 6])):
         run = run.model_copy(update={"nightly": run.nightly.model_copy(update={"keep_models": keep})})
         arrive(run.out.parent, increment, to="later")
         assert run_nightly(run).increments[0]["promoted"]
-        assert models() == kept
+        assert sorted(int(path.name) for path in (run.out / "models").iterdir()) == kept
     with raises_code("missing-model", "increment 2 is missing", kind=StorageError):
         roll_back(run, 2)
 

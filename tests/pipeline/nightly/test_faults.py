@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import patch
 
 import pyarrow.parquet as pq
 import pytest
@@ -180,13 +180,12 @@ def test_a_transient_error_of_the_system_ends_the_run(
     """A file system that does not answer, or no file descriptors: all states are kept, and the next run resumes."""
     before = states(run)
     arrive(run.out.parent, INCREMENTS + 1, to="later")
-    with pytest.MonkeyPatch.context() as patch, raises_code("io-error", os.strerror(number), kind=StorageError):
-        patch.setattr(step, Mock(side_effect=OSError(number, os.strerror(number))))
+    error = OSError(number, os.strerror(number))
+    with patch(step, side_effect=error), raises_code("io-error", os.strerror(number), kind=StorageError):
         run_nightly(run)
     assert states(run) == before
     assert len(rows_of(run.out, "history")) == INCREMENTS
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sparseoco.search.worker.StateLostError", None)
+    with patch("sparseoco.search.worker.StateLostError", None):
         same(run, undisturbed)
 
 
@@ -201,8 +200,7 @@ def test_a_missing_table_is_not_overwritten(run: RunFile, undisturbed: dict[str,
 
 
 def test_a_deployed_model_that_is_missing(run: RunFile) -> None:
-    deployed = read_json(run.out / "promoted.json")["model"]
-    shutil.rmtree(run.out / deployed)
+    shutil.rmtree(run.out / read_json(run.out / "promoted.json")["model"])
     arrive(run.out.parent, INCREMENTS + 1, to="later")
     with raises_code("missing-model", "sparseoco nightly RUN_FILE --rollback INCREMENT", kind=SparseocoError):
         run_nightly(run)
@@ -239,18 +237,6 @@ def lines(folder: Path, rows: int = 30) -> bytes:
     return arrive(folder, 9, rows=rows).read_bytes()
 
 
-def broken(text: bytes) -> dict[str, tuple[bytes, str]]:
-    """Names and contents of files that cannot be read, and the codes of their errors."""
-    return {
-        "b.jsonl": (text + BAD_LINE, "malformed-record"),
-        "c.jsonl.gz": (gzip.compress(text)[:-20], "corrupt-file"),
-        "d.jsonl": (text + b'{"text": "\xff", "label": "sea"}\n', "encoding"),
-        "e.csv": (b"x,y\n1,2\n", "missing-field"),
-        "f.parquet": (b"PAR1", "corrupt-file"),
-        "g.jsonl": (text * 40 + BAD_LINE, "malformed-record"),  # several splits
-    }
-
-
 def deliver(run: RunFile, files: dict[str, bytes]) -> Path:
     folder = Path(run.ingest.inputs[0])
     for name, data in files.items():
@@ -275,7 +261,14 @@ def test_unreadable_files_are_left_out_and_tried_again(tmp_path: Path) -> None:
     run = prepare(tmp_path, 1)
     run_nightly(without(run, "clean"))
     text = lines(tmp_path / "elsewhere")
-    files = broken(text)
+    files = {
+        "b.jsonl": (text + BAD_LINE, "malformed-record"),
+        "c.jsonl.gz": (gzip.compress(text)[:-20], "corrupt-file"),
+        "d.jsonl": (text + b'{"text": "\xff", "label": "sea"}\n', "encoding"),
+        "e.csv": (b"x,y\n1,2\n", "missing-field"),
+        "f.parquet": (b"PAR1", "corrupt-file"),
+        "g.jsonl": (text * 40 + BAD_LINE, "malformed-record"),  # several splits
+    }
     folder = deliver(run, {name: data for name, (data, _) in files.items()})
 
     outcome = run_nightly(run)
@@ -338,7 +331,7 @@ def test_bad_rows_count_in_files_that_are_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("when", ["while it is read", "before it is read"])
-def test_a_file_that_is_being_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
+def test_a_file_that_is_being_written(tmp_path: Path, when: str) -> None:
     run = prepare(tmp_path, 1)
     path = deliver(run, {"b.jsonl": lines(tmp_path / "elsewhere")}) / "b.jsonl"
 
@@ -356,8 +349,7 @@ def test_a_file_that_is_being_written(tmp_path: Path, monkeypatch: pytest.Monkey
 
         return call
 
-    with monkeypatch.context() as patch:
-        patch.setattr("sparseoco.text.passes.find_sources", writing(nightly_run.find_sources))
+    with patch("sparseoco.text.passes.find_sources", writing(nightly_run.find_sources)):
         outcome = run_nightly(run)
     assert [row["documents"] for row in outcome.increments] == [90]
     assert [row["code"] for row in outcome.left_out] == ["input-changed"]

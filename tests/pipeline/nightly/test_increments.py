@@ -131,8 +131,7 @@ def test_nothing_new(four_nights: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_the_served_model(four_nights: Path) -> None:
     run = four_nights / "run"
-    served = read_json(run / "promoted.json")
-    assert served["model"] == "models/00000004"
+    assert read_json(run / "promoted.json")["model"] == "models/00000004"
     assert Model(run).folder == run / "models" / "00000004"
     assert Model(run).predict(["wave boat tide salt", "tree leaf moss"]) == ["sea", "wood"]
 
@@ -192,23 +191,18 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     return folder / "run"
 
 
-def idf_by_hand(X: csr_matrix) -> np.ndarray:
-    """ln((1 + n)/(1 + df)) + 1 of the first increment with the feature; of the first one for all others."""
-    idf = np.full(X.shape[1], np.log(1.0 + ROWS) + 1.0)
-    known = np.zeros(X.shape[1], bool)
-    for first in range(0, X.shape[0], ROWS):
-        df = np.asarray((X[first : first + ROWS] > 0).sum(axis=0))[0]
-        new = (df > 0) & ~known
-        idf[new] = np.log((1.0 + ROWS) / (1.0 + df[new])) + 1.0
-        known |= new
-    return idf
-
-
 def test_bits_are_those_of_one_learner_on_weighted_rows(run: Path) -> None:
     store = Store.open(run / "shards")
     X, _ = read_shards(store.folder)
+    # ln((1 + n)/(1 + df)) + 1 of the first increment with the feature; of the first one for all others.
+    expected, known = np.full(X.shape[1], np.log(1.0 + ROWS) + 1.0), np.zeros(X.shape[1], bool)
+    for first in range(0, X.shape[0], ROWS):
+        df = np.asarray((X[first : first + ROWS] > 0).sum(axis=0))[0]
+        new = (df > 0) & ~known
+        expected[new] = np.log((1.0 + ROWS) / (1.0 + df[new])) + 1.0
+        known |= new
     idf = increment_weights(store.folder, 3, TFIDF).idf
-    np.testing.assert_allclose(idf, idf_by_hand(X), rtol=1e-14)
+    np.testing.assert_allclose(idf, expected, rtol=1e-14)
     values = TermWeights(TFIDF, idf).values(X.indptr, X.indices, X.data.astype(np.uint16), np.float32)
     X = csr_matrix((values, X.indices, X.indptr), X.shape)
     places = [

@@ -8,21 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sparseoco.pipeline.nightly.records import (
-    CLASSES,
-    CONFIGURATIONS,
-    DRAWN,
-    HISTORY,
-    INCREMENT_TIMINGS,
-    QUARANTINE,
-    ROLLBACKS,
-    SHOWN,
-    difference_figure,
-    difference_text,
-    increment_line,
-    recall_figure,
-    render_nightly,
-)
+from sparseoco.pipeline.nightly import records
 from sparseoco.storage.tables import Row
 from tests.support.pages import figures
 
@@ -49,7 +35,7 @@ def history(increments: int) -> list[Row]:
             row |= {"difference": difference, "low": low, "high": high, "promoted": high < 0}
             row |= {"unknown_share": 0.1 / n} | dict.fromkeys(("deployed_error", "deployed_value"), error - difference)
         rows.append(row)
-    return rows_of(HISTORY, rows)
+    return rows_of(records.HISTORY, rows)
 
 
 def classes(increments: int, names: list[str]) -> list[Row]:
@@ -60,7 +46,7 @@ def classes(increments: int, names: list[str]) -> list[Row]:
             row = {"increment": n, "class": name, "documents": 100 * (k + 1), "recall": recall}
             row |= {"precision": float(random.uniform(0.8, 1)), "deployed_recall": 0.7, "deployed_precision": 0.8}
             rows.append(row)
-    return rows_of(CLASSES, rows)
+    return rows_of(records.CLASSES, rows)
 
 
 def times(increments: int) -> list[Row]:
@@ -75,30 +61,32 @@ def page_of(
     times: Sequence[Row] = (),
     rollbacks: Sequence[Row] = (),
 ) -> str:
-    schemas = (HISTORY, CONFIGURATIONS, CLASSES, INCREMENT_TIMINGS, ROLLBACKS, QUARANTINE)
+    schemas = (records.HISTORY, records.CONFIGURATIONS, records.CLASSES)
+    schemas += (records.INCREMENT_TIMINGS, records.ROLLBACKS, records.QUARANTINE)
     tables = (history, configurations, classes, times, rollbacks, ())
     given = (rows_of(schema, own) for own, schema in zip(tables, schemas, strict=True))
-    return render_nightly("mail", dict(zip(DRAWN, given, strict=True)))
+    return records.render_nightly("mail", dict(zip(records.DRAWN, given, strict=True)))
 
 
 def test_the_difference_has_its_interval() -> None:
     rows = history(9)
-    chart = difference_figure(rows)
+    chart = records.difference_figure(rows)
     drawn = [point for own in chart.series for point in zip(own.x, own.y, own.low, own.high, strict=True)]
     figures = [(row["increment"], *(100 * row[name] for name in ("difference", "low", "high"))) for row in rows[1:]]
     assert sorted(drawn) == figures
     assert {own.name for own in chart.series} == {"promoted", "not promoted"}
     row = rows[3] | {"difference": -0.0123, "low": -0.02, "high": 0.001}
-    assert difference_text(row).replace("\N{NO-BREAK SPACE}", " ") == "−1.23 % (95 % interval −2.00 % to +0.10 %)"
-    assert difference_text(row | {"metric": "roc_auc", "low": None}) == "−0.0123"
-    assert difference_text(rows[0]) == "–"
+    shown = records.difference_text(row).replace("\N{NO-BREAK SPACE}", " ")
+    assert shown == "−1.23 % (95 % interval −2.00 % to +0.10 %)"
+    assert records.difference_text(row | {"metric": "roc_auc", "low": None}) == "−0.0123"
+    assert records.difference_text(rows[0]) == "–"
 
 
 def test_an_outlier_does_not_flatten_the_other_differences() -> None:
     rows = history(9)
     rows[4] |= {"difference": -0.86, "low": -0.87, "high": -0.85}
     others = max(100 * max(abs(row["low"]), abs(row["high"])) for row in rows[1:] if row is not rows[4])
-    chart = difference_figure(rows)
+    chart = records.difference_figure(rows)
     assert -6 * others < chart.y.low < -others
     assert [level.value for level in chart.levels] == [0, min(y for own in chart.series for y in own.low)]
     assert "−86.00" in "".join(label for own in chart.series for label in own.labels)
@@ -107,21 +95,21 @@ def test_an_outlier_does_not_flatten_the_other_differences() -> None:
 def test_recall_of_the_largest_classes() -> None:
     names = [f"class {k}" for k in range(20)]
     rows = classes(4, names)
-    chart = recall_figure(rows)
+    chart = records.recall_figure(rows)
     assert [own.name for own in chart.series] == names[:7:-1]
     last = chart.series[0]
     assert last.y == pytest.approx([100 * row["recall"] for row in rows if row["class"] == "class 19"])
-    first = recall_figure(classes(3, ["a", "b"])).series[1]
+    first = records.recall_figure(classes(3, ["a", "b"])).series[1]
     assert first.y[1] is None
 
 
 def test_the_page_shows_promotions_and_classes() -> None:
     rows = history(9)
     configuration = {"increment": 9, "configuration": 0, "algorithm": "adagrad", "parameters": "{}", "status": "ok"}
-    configurations = rows_of(CONFIGURATIONS, [configuration | {"documents": 9}])
+    configurations = rows_of(records.CONFIGURATIONS, [configuration | {"documents": 9}])
     page = page_of(rows, classes=classes(9, ["ham", HOSTILE]), configurations=configurations, times=times(9))
     assert set(figures(page)) == {"errors", "difference", "recall"}
-    assert f"Last increment: {difference_text(rows[-1])}." in page
+    assert f"Last increment: {records.difference_text(rows[-1])}." in page
     assert "alert(1)" in page
 
 
@@ -153,7 +141,7 @@ def test_errors_are_those_of_the_models_they_name() -> None:
         "error of the deployed model on the last increment",
         "error of the candidate on the last increment",
     ]
-    assert "promoted over the model of increment 2: " in increment_line(rows[3])
+    assert "promoted over the model of increment 2: " in records.increment_line(rows[3])
 
 
 def test_the_page_does_not_grow_with_the_increments() -> None:
@@ -162,8 +150,8 @@ def test_the_page_does_not_grow_with_the_increments() -> None:
     def page(increments: int) -> str:
         return page_of(history(increments), classes=classes(increments, ["ham", "spam"]), times=times(increments))
 
-    short, long = page(SHOWN), page(5 * SHOWN)
+    short, long = page(records.SHOWN), page(5 * records.SHOWN)
     assert len(long) < 1.1 * len(short)
-    assert f"The last {SHOWN} of {5 * SHOWN}" in long
+    assert f"The last {records.SHOWN} of {5 * records.SHOWN}" in long
     assert "The last " not in short.split(">Increments</h2>")[1]
-    assert f"<dd>{sum(1000 + 10 * n for n in range(1, 5 * SHOWN + 1)):,}</dd>" in long
+    assert f"<dd>{sum(1000 + 10 * n for n in range(1, 5 * records.SHOWN + 1)):,}</dd>" in long
