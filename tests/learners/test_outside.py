@@ -201,12 +201,7 @@ def test_right_learners_pass(name: str) -> None:
         ("weight(state, elapsed, scalars, maps) -", "state.w -", "exact laziness", r"coordinate 1 in round 3:"),
         ("* gradient)", "* gradient / (row.x - row.x))", "finite weights", r"update\(\) of coordinate 0 in round 1"),
         ("* gradient)", "* gradient, 0.0)", "finite weights", r"update\(\) of coordinate 0 in round 1 raises TypeE"),
-        (
-            "clock_time=steps",
-            "clock_time=steps, time_after_update=round_clock",
-            "weights that are given",
-            "from_weight",
-        ),
+        ("_time=steps", "_time=steps, time_after_update=round_clock", "weights that are given", "from_weight"),
         ("* gradient)", "* gradient * next(draws))", "finite weights", "when repeated"),
         ("* gradient)", "* gradient * (1.0 if type(gradient) is float64 else 0.5))", "float32", "in float64"),
     ],

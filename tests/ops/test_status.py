@@ -218,9 +218,7 @@ def test_an_increment_that_is_ingested_and_not_trained_is_reported(tmp_path: Pat
     write_files(tmp_path, {"nightly/checkpoints/of-a-block.json": "{}"})
     lines = cli("status", tmp_path).out.splitlines()
     assert lines[1] == "no process is running"
-    assert lines[3:] == [
-        "train     started      nightly: 0 of 1 increment completed",
-    ]
+    assert lines[3:] == ["train     started      nightly: 0 of 1 increment completed"]
     record(tmp_path, {"documents": 300, "error": 0.25, "promoted": True})
     assert states(read_status(tmp_path)) == {"ingest": "done", "train": "done"}
 

@@ -19,9 +19,9 @@ from sparseoco.pipeline.nightly import run_nightly
 from sparseoco.pipeline.run_file import RunFile, load_run_file
 from sparseoco.training.learner import Learner
 from tests.support.folders import GROUPED, folder_bytes
-from tests.support.texts import write_reviews
+from tests.support.texts import COUNTS, replaced, write_reviews
 
-RUN_FILE = """
+RUN_FILE = f"""
 name = "places"
 out = "run"
 
@@ -31,17 +31,12 @@ vocabulary = "extend"
 ngram_range = [1, 1]
 min_df = 1
 shard_bytes = 65536
-
-[features]
-tf = "count"
-idf = false
-norm = "none"
-
+{COUNTS}
 [search]
 loss = "logistic"
 seed = 3
-algorithms.cl-fobos = { lam = [1e-4, 1e-2], eta0 = [0.1, 0.3, 1.0] }
-algorithms.rda = { lam = [1e-3], gamma = [1, 3] }
+algorithms.cl-fobos = {{ lam = [1e-4, 1e-2], eta0 = [0.1, 0.3, 1.0] }}
+algorithms.rda = {{ lam = [1e-3], gamma = [1, 3] }}
 
 [nightly]
 window = 2
@@ -68,10 +63,7 @@ def arrive(folder: Path, increment: int, *, rows: int = ROWS, classes: int = 3, 
 def prepare(folder: Path, increments: int = 0, **changes: str) -> RunFile:
     """A run file in a folder, and the files of that many increments; `changes` replace text in it."""
     folder.mkdir(parents=True, exist_ok=True)
-    text = RUN_FILE
-    for old, new in changes.items():
-        text = text.replace(old, new)
-    (folder / "places.toml").write_text(text)
+    (folder / "places.toml").write_text(replaced(RUN_FILE, changes))
     for increment in range(1, increments + 1):
         arrive(folder, increment)
     return load_run_file(folder / "places.toml")

@@ -28,31 +28,32 @@ def write_reviews(path: Path, *, rows: int = 200, classes: int = 2, first: int =
     return path
 
 
-RUN_FILE = """
+COUNTS = """
+[features]
+tf = "count"
+idf = false
+norm = "none"
+"""
+RUN_FILE = f"""
 name = "places"
 out = "run"
 
 [ingest]
 inputs = ["places.jsonl"]
-where = { split = "train" }
+where = {{ split = "train" }}
 ngram_range = [1, 2]
 min_df = 1
 shard_bytes = 65536
-
-[features]
-tf = "count"
-idf = false
-norm = "none"
-
+{COUNTS}
 [search]
 folds = 3
 epochs = 1
 loss = "logistic"
-algorithms.cl-fobos = { lam = [1e-4, 1e-2], eta0 = [0.3] }
-algorithms.rda = { lam = [1e-3], gamma = [1, 3] }
+algorithms.cl-fobos = {{ lam = [1e-4, 1e-2], eta0 = [0.3] }}
+algorithms.rda = {{ lam = [1e-3], gamma = [1, 3] }}
 
 [evaluate]
-where = { split = "test" }
+where = {{ split = "test" }}
 
 [cluster]
 threads = 2
@@ -62,8 +63,13 @@ threads = 2
 def write_run_file(folder: Path, **changes: str) -> Path:
     """A run file, in which `changes` replace text, and its corpus in `folder`; gives the run file."""
     write_reviews(folder / "places.jsonl", classes=3)
-    path, text = folder / "places.toml", RUN_FILE
+    path = folder / "places.toml"
+    path.write_text(replaced(RUN_FILE, changes))
+    return path
+
+
+def replaced(text: str, changes: dict[str, str]) -> str:
+    """The text with the changes, old to new."""
     for old, new in changes.items():
         text = text.replace(old, new)
-    path.write_text(text)
-    return path
+    return text
