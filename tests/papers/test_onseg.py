@@ -85,7 +85,7 @@ def test_panels_are_returns_of_stocks_without_gaps(data: Path) -> None:
     assert relative.returns.shape == (40, 5)  # the first row is relative to the day before
     assert weekly.returns.shape == (29, 109)
     assert (relative.incomplete, weekly.incomplete) == (0, 1)
-    rows = [line.split(",") for line in (data / "shanghai_weekly.csv").read_text().splitlines()]
+    rows = [line.split(",") for line in (data / "portfolios/shanghai_weekly.csv").read_text().splitlines()]
     prices = np.array([[float(cell or "nan") for cell in row[1:]] for row in rows[1:]])
     expected = [after / before - 1 for before, after in itertools.pairwise(prices)]
     np.testing.assert_array_equal(weekly.returns, np.delete(expected, 6, axis=1))
