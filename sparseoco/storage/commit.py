@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 HEARTBEAT_SECONDS = 5.0
 EXPIRY_SECONDS = 60.0
 LEASE_POLL_SECONDS = 1.0  # while another process has the lease
+LEASE_READS = 5  # tries: it may be renewed while it is read
 
 _leases: list["Lease"] = []
 
@@ -139,9 +140,14 @@ class Lease:
 
         Raises `FileNotFoundError`.
         """
-        version, content = self._path.version(), None
-        with suppress(ValueError, FileExistsError):
-            content = json.loads(self._path.read_bytes(e_tag=version.get("e_tag")))
+        for _ in range(LEASE_READS):
+            version, content = self._path.version(), None
+            try:
+                with suppress(ValueError):
+                    content = json.loads(self._path.read_bytes(e_tag=version.get("e_tag")))
+                break
+            except FileExistsError:  # renewed between the two requests
+                continue
         return version, content if isinstance(content, dict) else {}
 
     def _bytes(self) -> bytes:
