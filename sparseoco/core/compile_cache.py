@@ -21,7 +21,7 @@ import time
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cache
+from functools import cache, wraps
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -286,11 +286,14 @@ def _kind(argument: Any) -> Any:
     return _SCALARS[kind] if kind in _SCALARS else numba.typeof(argument)
 
 
-def compiled_address(function: Callable[..., Any], key: list[str], types: tuple[Any, ...]) -> int:
-    """The address of `function`, compiled for these numba types; it returns nothing and is called by machine code.
+def compiled_address(function: Callable[..., Any], key: list[str], types: tuple[Any, ...]) -> Any:
+    """The address of `function`, compiled for these numba types; it returns nothing and is called by `address_call`.
 
-    Its pointers never overlap. The address is valid as long as the process runs.
+    Its pointers never overlap. The address is valid as long as the process runs. Without compilation it is the function
+    itself.
     """
+    if numba.config.DISABLE_JIT:
+        return function
     signature = types, numba.void
     callback = _cached(
         function, key, types, lambda own: CFunc(own, signature, {}, dict(OPTIONS), _Restrict), CFunc.compile
@@ -299,8 +302,24 @@ def compiled_address(function: Callable[..., Any], key: list[str], types: tuple[
     return int(callback.address)
 
 
-def call_address(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-    """The code of an intrinsic whose arguments are an address of `compiled_address` and those of the function there."""
+def address_call(signature_of: Callable[..., Any]) -> Callable[..., Any]:
+    """A function for kernels that calls an address of `compiled_address`, its first argument, with the others.
+
+    ``signature_of(typing_context, *types)`` gives its numba signature, or None for arguments that do not fit. Without
+    compilation the first argument is the function itself.
+    """
+    if numba.config.DISABLE_JIT:
+        return lambda function, *arguments: function(*arguments)
+
+    @wraps(signature_of)
+    def typed(context: Any, *kinds: Any) -> Any:
+        signature = signature_of(context, *kinds)
+        return signature and (signature, _call_address)
+
+    return numba.extending.intrinsic(typed)  # type: ignore[no-any-return]
+
+
+def _call_address(context: Any, builder: Any, signature: Any, values: Any) -> Any:
     address, *arguments = values
     kind = ir.FunctionType(ir.VoidType(), [argument.type for argument in arguments])
     builder.call(builder.inttoptr(address, kind.as_pointer()), arguments)

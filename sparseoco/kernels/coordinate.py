@@ -14,10 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sparseoco.core.compile_cache import compiled_restrict, register_jitable
-from sparseoco.kernels.stream import any_nonzero
 from sparseoco.learners.cao_rcd import ROUNDING, fill_line, fill_series, gradient_or_prediction, segment, update, weight
 from sparseoco.learners.losses import Loss
-from sparseoco.learners.numerics import response
+from sparseoco.learners.numerics import any_nonzero, response
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Weights between two draws of their coordinate: segments, their ends in a calendar, and the margins of all examples.

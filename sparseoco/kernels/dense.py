@@ -14,10 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numba import types
-from numba.core import config
-from numba.extending import intrinsic
 
-from sparseoco.core.compile_cache import call_address, compiled_address, compiled_restrict, register_jitable
+from sparseoco.core.compile_cache import address_call, compiled_address, compiled_restrict, register_jitable
 from sparseoco.core.errors import InputError
 from sparseoco.kernels.columns import MARGINS, ColumnBlock, Rows, by_row
 from sparseoco.kernels.responses import respond_row, row_loss
@@ -72,20 +70,10 @@ def direction(repetition, t, output, flat, v):
 POINT, MEMORY = types.float64[::1], types.float64[:, ::1]
 
 
-@intrinsic
-def _call(typing_context, project, y, memory, numbers):
-    """Call the machine code of `projection_of` at an address."""
-    if (y, memory, numbers) != (POINT, MEMORY, POINT):
-        return None
-
-    return types.void(types.int64, POINT, MEMORY, POINT), call_address
-
-
-def _call_uncompiled(project, y, memory, numbers):
-    project(y, memory, numbers)
-
-
-project_point = _call_uncompiled if config.DISABLE_JIT else _call
+@address_call
+def project_point(typing_context, project, y, memory, numbers):
+    """Call what `projection_of` returns."""
+    return types.void(types.int64, POINT, MEMORY, POINT) if (y, memory, numbers) == (POINT, MEMORY, POINT) else None
 
 
 @lru_cache(maxsize=64)
@@ -96,8 +84,6 @@ def projection_of(rule: DenseRule) -> Any:
     def project(y, memory, numbers):
         own(y, memory, numbers_of(numbers))
 
-    if config.DISABLE_JIT:
-        return project
     return compiled_address(project, [f"{own.__module__}.{own.__qualname__}"], (POINT, MEMORY, POINT))
 
 
@@ -214,7 +200,6 @@ class DenseColumns(ColumnBlock):
 
     refresh_interval = 0.0
     slot_names = ("y",)
-    sees_predictions = False
 
     rule: DenseRule
     loss: Loss
@@ -248,15 +233,8 @@ class DenseColumns(ColumnBlock):
         """(n_features, 1, columns): a view of the points, as `Columns` lays out what it stores."""
         return self.points.T[:, None, :]
 
-    def learn(
-        self,
-        rows: Rows,
-        labels: np.ndarray,
-        weights: np.ndarray | None,
-        margins_out: np.ndarray | None,
-        predicted: np.ndarray | None = None,
-    ) -> None:
-        """Learn the rows in turn; `labels` and `weights` are read-only float64. `predicted` is never given.
+    def learn(self, rows: Rows, labels: np.ndarray, weights: np.ndarray | None, margins_out: np.ndarray | None) -> None:
+        """Learn the rows in turn; `labels` and `weights` are read-only float64.
 
         `margins_out` (rows, width), if given, receives the margins of the predictions: for a bandit those of the points
         it played.

@@ -31,11 +31,11 @@ from numpy.typing import NDArray
 from sparseoco.core.compile_cache import compiled_restrict, register_jitable
 from sparseoco.kernels.columns import RowBatch
 from sparseoco.kernels.order import key
-from sparseoco.kernels.stream import any_nonzero, part_of
+from sparseoco.kernels.stream import part_of
 from sparseoco.learners.cao_ftrl import Scalars
 from sparseoco.learners.caos_erm import after_control_variate, update, weight
 from sparseoco.learners.losses import Loss
-from sparseoco.learners.numerics import mix, response
+from sparseoco.learners.numerics import any_nonzero, mix, response
 from sparseoco.learners.penalties import Penalty
 
 ROUND_STREAM = np.uint64(4)  # distinct from the hash streams of `order` and `learners.cao_ftrl`

@@ -4,10 +4,8 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from numba import types
-from numba.core import config
-from numba.extending import intrinsic
 
-from sparseoco.core.compile_cache import call_address, compiled_address, register_jitable
+from sparseoco.core.compile_cache import address_call, compiled_address, register_jitable
 from sparseoco.learners.losses import Loss
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -123,23 +121,15 @@ def joint(value, bound, z, u, losses, outputs, label, t, diverged, loss_sum, err
             stop_learning(q, first, first + outputs, u, t, diverged, losses)
 
 
-@intrinsic
-def _call(typing_context, respond, bound, z, u, losses, outputs, label, t, diverged, loss_sum, error_count):
-    """Call the machine code of `row_loss` at an address."""
+@address_call
+def _respond(typing_context, respond, bound, z, u, losses, outputs, label, t, diverged, loss_sum, error_count):
+    """Call what `row_loss` has."""
     arrays = (z, u, losses, label, diverged, loss_sum, error_count)
     kinds = [z.dtype] * 3 + [types.float64, types.int64, types.float64, types.int64]
     if [array.dtype for array in arrays] != kinds or not all(array.layout == "C" for array in arrays):
         return None
-
     before = types.int64, types.float64, z, u, losses, types.int64, label, types.int64
-    return types.void(*before, diverged, loss_sum, error_count), call_address
-
-
-def _call_uncompiled(respond, *arguments):
-    respond(*arguments)
-
-
-_respond = _call_uncompiled if config.DISABLE_JIT else _call
+    return types.void(*before, diverged, loss_sum, error_count)
 
 
 @register_jitable(forceinline=True)
@@ -167,8 +157,6 @@ def _respond_of(loss: Loss, response: int, dtype: str) -> Any:
         joint(value, bound, z, u, losses, outputs, label, t, diverged, loss_sum, error_count)
 
     function = respond_jointly if slope is None else respond_each if response >= ONE_VS_REST else respond
-    if config.DISABLE_JIT:
-        return function
     number, labels, counts = types.int64, types.float64[::1], types.int64[::1]
     margins = getattr(types, dtype)[::1]
     arguments = types.float64, margins, margins, margins, number, labels, number, counts, types.float64[::1], counts

@@ -351,15 +351,6 @@ def margins_of_row(f, slots_of, timed, fixed, add, outputs, rows, start, stop, s
             add(f, slots, elapsed, own, outputs, x, width, z)
 
 
-@register_jitable
-def any_nonzero(values):
-    """Whether one of some numbers is not 0: numba's `any` takes longer to compile."""
-    found = False
-    for value in values:
-        found |= value != 0.0
-    return found
-
-
 @register_jitable(forceinline=True)
 def row_norms(values, start, stop):
     """max |x_j| and ‖x‖², 0 for an empty row."""

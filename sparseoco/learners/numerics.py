@@ -125,3 +125,12 @@ def response(label, positive):
     if positive < 0:
         return float(label)
     return 1.0 if label == positive else -1.0
+
+
+@register_jitable
+def any_nonzero(values):
+    """Whether one of some numbers is not 0: numba's `any` takes longer to compile."""
+    found = False
+    for value in values:
+        found |= value != 0.0
+    return found

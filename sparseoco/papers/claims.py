@@ -243,8 +243,8 @@ def _comparison(
         below, above = max(inside), min(outside)
     half = float(stdtrit(found.degrees, 1 - LEVEL / 2)) * found.error
     interval = found.mean - half, found.mean + half
-    named = Comparison(what, pairs, found.mean, found.error, *interval, margin, least, below, above, percent)
-    return named._replace(degrees=found.degrees)
+    shown = what, pairs, found.mean, found.error, *interval
+    return Comparison(*shown, margin, least, below, above, percent, degrees=found.degrees)
 
 
 ROUNDING: Final = 1e-12
@@ -462,7 +462,7 @@ def judge(tested: Sequence[Finding]) -> Records:
 def judge_by_rules(tested: Mapping[str, Sequence[Finding]], rule: str) -> Records:
     """The tables of `judge` for the findings with this rule, and the table `rules` of the verdicts with every rule.
 
-    A rule is a choice that a paper leaves open; each is judged by itself, as if it were the only one.
+    A rule is a choice that a paper leaves open; each has tests of its own, as if it were the only one.
     """
     judged = {own: judge(findings) for own, findings in tested.items()}
     verdicts = [

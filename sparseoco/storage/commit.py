@@ -142,12 +142,10 @@ class Lease:
         """
         for _ in range(LEASE_READS):
             version, content = self._path.version(), None
-            try:
+            with suppress(FileExistsError):  # renewed between the two requests
                 with suppress(ValueError):
                     content = json.loads(self._path.read_bytes(e_tag=version.get("e_tag")))
                 break
-            except FileExistsError:  # renewed between the two requests
-                continue
         return version, content if isinstance(content, dict) else {}
 
     def _bytes(self) -> bytes:

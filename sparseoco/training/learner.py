@@ -71,7 +71,7 @@ class Columns(ColumnBlock):
         self.kernels: Kernels = loops.kernels_for(self._compiled_rule, dtype.name, grouped=self.penalty.grouped)
         self._nonzeros = 0
         self._current_weights: np.ndarray | None = None
-        self.slot_names, self.sees_predictions = rule.slots, rule.sees_predictions
+        self.slot_names = rule.slots
         values = [entry for entry in self.numbers for _ in range(self.outputs)]
         values += [values[-1]] * (self.width - self.columns)
         self.params = np.array(values, np.float64).T.copy()
@@ -100,7 +100,7 @@ class Columns(ColumnBlock):
         labels: np.ndarray,
         weights: np.ndarray | None,
         margins_out: np.ndarray | None,
-        predicted: np.ndarray | None = None,
+        predicted: np.ndarray,
     ) -> None:
         """Learn the rows in turn; `labels`, `weights` and `predicted` (rows, outputs) are read-only float64.
 
@@ -111,7 +111,7 @@ class Columns(ColumnBlock):
         labels = loops.by_row(labels)
         if weights is None:
             weights = np.ones(len(labels))
-        seen = weights[:, None] if predicted is None else weights[:, None] * predicted
+        seen = weights[:, None] * predicted if self.rule.sees_predictions else weights[:, None]
         if not 0.0 < self.refresh_interval < np.inf:
             self._learn(rows, labels, weights, seen, margins_out)
             return
@@ -463,7 +463,7 @@ class Learner:
         if self.loss == "log_return":
             check_relatives(matrix)
         weights = validation.checked_sample_weights(sample_weight, matrix.shape[0])
-        needed = any(block.sees_predictions for _, block in self._blocks)
+        needed = any(isinstance(block, Columns) and block.rule.sees_predictions for _, block in self._blocks)
         slopes = validation.checked_slopes(predicted_slopes, matrix.shape[0], self.n_outputs, needed=needed)
         self.learn_rows(matrix.indptr, matrix.indices, matrix.data, labels, weights, predicted_slopes=slopes)
         return self
@@ -503,7 +503,10 @@ class Learner:
             slopes = np.zeros((stop - start, 1)) if predicted_slopes is None else predicted_slopes[start:stop]
             for members, block in self._blocks:
                 z = None if margins_out is None else np.empty((stop - start, block.width), self.dtype)
-                block.learn(rows, part, own, z, slopes if block.sees_predictions else None)
+                if isinstance(block, Columns):
+                    block.learn(rows, part, own, z, slopes)
+                else:
+                    block.learn(rows, part, own, z)
                 if z is not None and margins_out is not None:
                     margins_out[start:stop, members] = self._by_configuration(z, block, len(members))
 

@@ -204,10 +204,12 @@ def checked_slopes(slopes: Any, rows: int, outputs: int, *, needed: bool) -> np.
     if slopes is None:
         return None
     values = np.asarray(slopes)
-    if values.shape not in ((rows, outputs), (rows,) if outputs == 1 else None) or values.dtype.kind not in "biuf":
+    if outputs == 1 and values.ndim == 1:
+        values = values[:, None]
+    if values.shape != (rows, outputs) or values.dtype.kind not in "biuf":
         message = f"predicted_slopes is {values.dtype} of shape {values.shape}; it must be numbers of shape"
         raise InputError(f"{message} ({rows}, {outputs}).", code="invalid-option")
-    values = values.astype(np.float64).reshape(rows, outputs)
+    values = values.astype(np.float64)
     bad = np.flatnonzero(~np.isfinite(values).all(axis=1))
     if bad.size:
         raise InputError(f"predicted_slopes of row {bad[0]} is not finite.", code="invalid-option")

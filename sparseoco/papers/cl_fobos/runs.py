@@ -549,10 +549,8 @@ def _snapshots(tracked: list[Row], examples: int) -> list[Row]:
 
 def _timings(draws: list[Draw], settings: list[Setting], run: Run) -> list[Row]:
     """Each setting alone, one after the other: as printed and, with the λ and K that need it, by the learners."""
-    runs, dense = (
-        _Runs(run, draws),
-        [Setting(SUBGRADIENT, own.lam, own.eta0) for own in settings if own.method == FOBOS],
-    )
+    runs = _Runs(run, draws)
+    dense = [own._replace(method=SUBGRADIENT) for own in settings if own.method == FOBOS]
     of_figures = [setting for figure in FIGURES for setting in figure]
     learned = [own for own in settings if own.method in PRINTED and own.lam in {figure.lam for figure in FIGURES}]
     return [
