@@ -317,6 +317,12 @@ def summarize_model(model: Model) -> None:
     if origin is not None:
         weights = f"{origin['found']:,} of {origin['weights']:,} weights found in this vocabulary"
         print_line(f"warm start: {'learner state restored' if origin['state'] else weights}")
+    groups = description.get("feature_groups")
+    if groups is not None:
+        print_line(
+            f"groups: {groups['kept']:,} of {groups['groups']:,} groups of features have a weight; "
+            f"{groups['single']:,} groups are of one feature"
+        )
     subset = description.get("features_from")
     if subset is not None:
         print_line(f"features: {subset['features']:,} with nonzero weights in the other model")
