@@ -23,7 +23,7 @@ from sparseoco.store.shards import Store
 from sparseoco.text.documents import CountedDocuments, Documents
 from sparseoco.text.options import TextOptions
 from sparseoco.text.passes import digest_source
-from sparseoco.text.readers import ReadOutcome, read_documents, read_records
+from sparseoco.text.readers import ReadOutcome, arrow_table, read_documents, read_records
 from sparseoco.text.sources import check_apart, find_sources
 from sparseoco.training import metrics as scores
 from sparseoco.training.decisions import Predictions, is_predictions, numbered_labels, predictions_table
@@ -182,6 +182,43 @@ def evaluate_model(
     left["missing"] = {name: n for name, n in outcome.missing.items() if n}
     left["trained_on"] = [] if holdout else learned_inputs(model, inputs, options)
     return sums.metrics() | {name: n for name, n in left.items() if n} | {"inputs": list(inputs), "where": where}
+
+
+def evaluate_texts(model: Model, texts: Any, labels: Any = None) -> dict[str, Any]:
+    """As `evaluate_model`, of texts in memory and their labels, by default those in the label column of a table.
+
+    Raises `InputError` for texts that cannot be read, another number of labels, and labels that the model lacks.
+    """
+    if labels is None:
+        table, name = arrow_table(texts), model.text.label_field
+        if table is None or name not in table.column_names:
+            raise InputError(f"There are no labels: give them, or a table with the column {name!r}.", code="no-labels")
+        labels = table[name]
+    margins = model.margins(texts)
+    found = pa.array(_plain_labels(labels, model))
+    if not len(margins):
+        raise InputError(NO_TEST_DOCUMENTS, code="no-documents")
+    if len(found) != len(margins):
+        message = f"There are {len(margins):,} texts and {len(found):,} labels."
+        raise InputError(message, code="invalid-labels")
+    try:
+        numbers = numbered_labels(found, model.classes)
+    except (ValueError, pa.ArrowException):
+        known = ", ".join(model.classes[:20]) or "numbers"
+        raise InputError(f"A label is missing, or not one of the model's: {known}.", code="invalid-labels") from None
+    sums = _Sums(model)
+    sums.add(margins, numbers)
+    return sums.metrics()
+
+
+def _plain_labels(labels: Any, model: Model) -> list[Any]:
+    """Labels as names of classes, lists of them, or numbers."""
+    values = labels.to_pylist() if isinstance(labels, pa.Array | pa.ChunkedArray) else list(labels)
+    if not model.classes:
+        return values
+    if model.is_multilabel:
+        return [None if names is None else [str(name) for name in names] for names in values]
+    return [None if name is None else str(name) for name in values]
 
 
 @logged_step("evaluate", "run")

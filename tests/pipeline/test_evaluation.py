@@ -4,6 +4,7 @@ import json
 import random
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,12 @@ from tests.support.commands import Cli, call
 from tests.support.errors import raises_code
 from tests.support.ingests import ingest_bytes, jsonl, random_texts, write_files
 from tests.support.models import random_model
+
+
+def on(inputs: list[str]) -> Any:
+    """An evaluation of a model on these inputs."""
+    return partial(evaluate_model, inputs=inputs, where={})
+
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Evaluations of a model: metrics as scikit-learn's, predictions of every document.
@@ -141,8 +148,11 @@ def test_documents_that_were_learned_are_named(tmp_path: Path) -> None:
     withheld = learned(tmp_path / "withheld", {"a.jsonl": data}, holdout=0.5)
     assert "trained_on" not in evaluate_model(withheld, names[:1], {}, holdout=0.5)
     assert evaluate_model(withheld, names[:1], {})["trained_on"] == ["copy.jsonl"]
-    assert compare_models(opened, part, names[1:2]).trained_on == ([], [])
-    assert compare_models(opened, part, names[2:]).trained_on == (["t.parquet"], [])
+    assert compare_models(opened, part, on(names[1:2])).trained_on == ([], [])
+    assert compare_models(opened, part, on(names[2:])).trained_on == (
+        ["t.parquet"],
+        [],
+    )
 
 
 def test_a_folder_of_text_that_was_learned_is_named(tmp_path: Path) -> None:
@@ -403,7 +413,7 @@ def test_what_changed(tmp_path: Path, cli: Cli) -> None:
 def test_errors_of_evaluated_models(tmp_path: Path, cli: Cli) -> None:
     model = trained(tmp_path / "a", TWO, cli)
     assert compare_models(model, model).evaluations == []
-    found = compare_models(model, model, [str(tmp_path / "a" / "text.jsonl")])
+    found = compare_models(model, model, on([str(tmp_path / "a" / "text.jsonl")]))
     measured = {row.name: (row.first, row.second) for row in found.evaluations}
     assert measured["rows"] == (24, 24)
     assert measured["error"] == (0.0, 0.0)

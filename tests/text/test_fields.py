@@ -189,6 +189,7 @@ def test_weights_are_of_each_text_on_its_own(tmp_path: Path, weighting: Weightin
     np.testing.assert_allclose(from_file.toarray(), matrix[:, order].toarray(), rtol=1e-13)
     from_records = model.values([{k: None if v != v else v for k, v in record.items()} for record in records])
     assert (from_records != from_file).nnz == 0
+    assert (model.values(later) != from_file).nnz == 0
 
 
 @pytest.mark.parametrize("vocabulary", ["frozen", "extend"])
