@@ -12,12 +12,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from scipy.stats import binomtest
 from sklearn import metrics as sk
 from sklearn.preprocessing import label_binarize
 
 from sparseoco.core.errors import InputError
 from sparseoco.datasets.corpora import data_folder
-from sparseoco.pipeline import demo
+from sparseoco.pipeline import demo, evaluation
 from sparseoco.pipeline import steps as run_steps
 from sparseoco.pipeline.evaluation import evaluate_model
 from sparseoco.pipeline.explanation import Explainer, compare_models
@@ -111,6 +112,31 @@ def test_many_documents_are_counted_in_histograms(tmp_path: Path, monkeypatch: p
         if name in exact and not metric.from_ranking:
             assert rough[name] == pytest.approx(exact[name])
     assert abs(rough["roc_auc"] - exact["roc_auc"]) <= rough["rank_bound"]
+
+
+def test_intervals_cover_the_figures_of_all_documents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 100 samples about 95 do; also where standard errors are those of the first half, scaled."""
+    opened = random_model(tmp_path / "run")
+    random = np.random.default_rng(1)
+
+    def sample(rows: int) -> dict[str, Any]:
+        labels = random.integers(0, 2, rows)
+        sums = evaluation._Sums(opened)
+        for part in np.array_split(np.arange(rows), 3):
+            sums.add(random.normal(2.0 * labels[part] - 1, 1.5)[:, None], labels[part])
+        return sums.metrics() if rows < 1000 else sums._metrics()
+
+    population = sample(200_000)
+    for values, rows in ((scores.EXACT_VALUES, 150), (200, 400)):
+        monkeypatch.setattr(scores, "EXACT_VALUES", values)
+        found = [sample(rows) for _ in range(100)]
+        for name in ("error", "precision", "recall", "f1", "f1_macro", "roc_auc", "average_precision", "log_loss"):
+            covered = sum(own["intervals"][name][0] <= population[name] <= own["intervals"][name][1] for own in found)
+            assert 88 <= covered <= 100, (name, covered)
+    (row,) = found[:1]
+    wilson = binomtest(round(row["error"] * 400), 400).proportion_ci(method="wilson")
+    assert row["intervals"]["error"] == pytest.approx([wilson.low, wilson.high])
+    assert row["intervals"]["f1"][1] - row["intervals"]["f1"][0] > 0.05
 
 
 def learned(folder: Path, files: dict[str, bytes], **options: Any) -> Model:
