@@ -67,7 +67,7 @@ def test_the_metric_of_the_search_is_printed_for_the_test_set(metric: str, tmp_p
     printed = cli("run", file).out.splitlines()
     value = json.loads((tmp_path / "run" / "evaluation.json").read_bytes())[metric]
     (line,) = [line for line in printed if line.startswith("evaluation: ")]
-    assert line.startswith(f"evaluation: {metric_name(metric)} {value:.4f} [")  # it leads
+    assert line.startswith(f"evaluation: {metric_name(metric)} {value:.4f} ")  # it leads
     assert f", {metric_name(metric)} " not in line
 
 
