@@ -347,6 +347,26 @@ class Run:
         path = self.folder / "test.parquet"
         return read_parquet_file(path) if path.exists() else pa.table({})
 
+    @cached_property
+    def mistakes(self) -> pa.Table:
+        """Documents that were predicted wrongly, by models that have not learned them, the most confident first.
+
+        Those at the top may have wrong labels. Columns: ``documents`` (held-out or test), ``id``, ``truth``,
+        ``answer``, and the ``probability`` of the answer.
+        """
+        from sparseoco.report.predictions import mistakes, prediction_sets
+        from sparseoco.report.results import read_results
+
+        names = ("id", "truth", "answer", "probability")
+        rows = [
+            {"documents": found.name, **{name: getattr(row, name) for name in names}}
+            for found in prediction_sets(self.folder, read_results(self.folder))
+            if found.classes
+            for row in mistakes(found, None)
+        ]
+        order = sorted(rows, key=lambda row: -float(row["probability"]))
+        return pa.Table.from_pylist(order) if order else pa.table({name: [] for name in ("documents", *names)})
+
     def __repr__(self) -> str:
         best = self._best
         chosen = f"{best.metric} {best.value:.4g} ± {best.standard_error:.2g}"

@@ -26,7 +26,12 @@ KEYS: dict[str, Any] = {
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("python")
-    write_reviews(folder / "reviews.jsonl")
+    reviews = write_reviews(folder / "reviews.jsonl")
+    lines = reviews.read_text().splitlines()
+    for k in range(0, len(lines), 17):  # wrong labels
+        old, new = ("sea", "wood") if '"label": "sea"' in lines[k] else ("wood", "sea")
+        lines[k] = lines[k].replace(f'"label": "{old}"', f'"label": "{new}"')
+    reviews.write_text("\n".join(lines))
     sparseoco.run({**KEYS, "out": "reviews"}, folder=folder)
     return folder
 
@@ -42,6 +47,12 @@ def test_a_run_is_that_of_its_file(folder: Path, tmp_path: Path, cli: Cli) -> No
     assert run.report.exists()
     assert repr(run).startswith("Run('reviews'): adagrad")
     assert f"{run.evaluation!r}" in repr(run)
+    wrong = run.predictions.num_rows * run.evaluation["error"] if run.evaluation else 0
+    mistakes = run.mistakes.to_pylist()
+    assert sum(row["documents"] == "test" for row in mistakes) == round(wrong)
+    assert all(row["truth"] != row["answer"] for row in mistakes)
+    wrong_labels = {f"r{k}" for k in range(0, 200, 17)}
+    assert {row["id"] for row in mistakes[:5]} <= wrong_labels
     for shown in (run._repr_html_(), run.model._repr_html_()):
         assert shown.count("<table>") >= 1
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sparseoco.core.formatting import (
     capitalised,
@@ -136,7 +137,10 @@ def _baseline(results: Results, name: str, sizes: Sequence[int], positive: int) 
 
 
 def class_table(results: Results, sets: Sequence[PredictionSet]) -> tuple[list[str], list[tuple[str, list[Row]]]]:
-    """The names of the sets, the test set first; each class with its documents, precision, recall and F1 on them."""
+    """The names of the sets, the test set first; each class with its documents, precision, recall and F1 on them.
+
+    Of more than two classes those with the least F1 on the first set come first.
+    """
     columns: dict[str, list[Row]] = {}
     if results.evaluation is not None:
         columns["test"] = [{"rows": 0} | of.model_dump() for of in results.evaluation.classes]
@@ -146,6 +150,8 @@ def class_table(results: Results, sets: Sequence[PredictionSet]) -> tuple[list[s
     names = [record.name for record in results.run.corpus.classes]
     complete = {name: scores for name, scores in columns.items() if len(scores) == len(names)}
     table = [(name, [scores[k] for scores in complete.values()]) for k, name in enumerate(names)]
+    if len(names) > 2 and complete:
+        table.sort(key=lambda row: row[1][0]["f1"])
     return list(complete), table if complete else []
 
 
@@ -438,6 +444,25 @@ class Confusion(NamedTuple):
     title: str
     names: list[str]
     counts: list[list[int]]
+    pairs: list[tuple[str, str, int, float]]
+    """Of more than two classes those confused most: true and predicted class, documents, their share of the former."""
+
+
+PAIRS: Final = 10
+
+
+def confused_pairs(names: Sequence[str], counts: NDArray[np.int64]) -> list[tuple[str, str, int, float]]:
+    """The pairs of classes with most documents of the one predicted as the other, at most `PAIRS`.
+
+    >>> confused_pairs(["a", "b", "c"], np.array([[6, 2, 0], [0, 7, 0], [3, 0, 3]]))
+    [('c', 'a', 3, 0.5), ('a', 'b', 2, 0.25)]
+    """
+    wrong = counts * (1 - np.eye(len(names), dtype=np.int64))
+    order = np.argsort(-wrong, axis=None, kind="stable")[: PAIRS if len(names) > 2 else 0]
+    places = zip(*(of.tolist() for of in np.unravel_index(order, wrong.shape)), strict=True)
+    return [
+        (names[i], names[j], int(wrong[i, j]), float(wrong[i, j] / counts[i].sum())) for i, j in places if wrong[i, j]
+    ]
 
 
 def confusion(results: Results, sets: list[PredictionSet]) -> Confusion | None:
@@ -450,8 +475,9 @@ def confusion(results: Results, sets: list[PredictionSet]) -> Confusion | None:
         kind, names, counts = single[-1].name, list(single[-1].classes), predictions.confusion(single[-1])
     else:
         return None
+    pairs = confused_pairs(names, counts)
     names, counts = predictions.merged_confusion(names, counts)
-    return Confusion(f"Confusion of the {kind} documents", names, counts.tolist())
+    return Confusion(f"Confusion of the {kind} documents", names, counts.tolist(), pairs)
 
 
 def _front(table: list[LeaderboardRow]) -> list[LeaderboardRow]:

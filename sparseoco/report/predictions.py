@@ -295,8 +295,8 @@ class Mistake(NamedTuple):
     """The class that was wrong."""
 
 
-def mistakes(found: PredictionSet) -> list[Mistake]:
-    """The most confident mistakes: those whose margin is furthest on the wrong side, at most `MISTAKES`.
+def mistakes(found: PredictionSet, limit: int | None = MISTAKES) -> list[Mistake]:
+    """The most confident mistakes: those whose margin is furthest on the wrong side, at most `limit`.
 
     Of several labels, they are of pairs of a document and a class.
     """
@@ -307,7 +307,7 @@ def mistakes(found: PredictionSet) -> list[Mistake]:
         rows = np.arange(found.rows)
         distance = (margins[rows, predicted] - margins[rows, labels])[:, None]
     distance = np.where((predicted != labels).reshape(distance.shape), distance, -1.0)
-    order = np.argsort(-distance, axis=None, kind="stable")[:MISTAKES]
+    order = np.argsort(-distance, axis=None, kind="stable")[:limit]
     pairs = zip(*(of.tolist() for of in np.unravel_index(order, distance.shape)), strict=True)
     return [_mistake(found, row, column) for row, column in pairs if distance[row, column] >= 0]
 
