@@ -226,9 +226,9 @@ def commit_state(path: Location, described: dict[str, int], method: EpochColumns
 # placement = serial is the paper's algorithm. One task plays all rounds: it reads the drawn examples from its worker's
 # corpus, a few thousand at a time, and their slopes from the files of the pass. The rounds take the time of one thread
 # whatever the cluster. A worker holds three numbers per feature and column (Z, Δ and, if corrected, the pass's
-# gradient, or the next prediction if it is the previous mini-batch's) and four per example (its size, the cumulative
-# sum, its place in the order of the mini-batches and its row; with predict_gradient = last a slope per column as well),
-# and lays out the shards it draws from, eventually all of them.
+# gradient, or the next prediction if it is the previous mini-batch's) and five per example (its size and largest value,
+# the cumulative sum, its place in the order of the mini-batches and its row; with predict_gradient = last or
+# sample = adaptive a slope per column as well), and lays out the shards it draws from, eventually all of them.
 #
 # placement = dealt: part p of `parts` owns every `parts`-th mini-batch, a sample of all examples, and plays its share
 # of the rounds on them only, from the state at the beginning of the epoch; then the parts' states are averaged (see

@@ -127,7 +127,7 @@ def block_quantities(L: Floats, R: Floats, batch: int) -> dict[str, float]:
 
 def measure_epochs(session: Session, block: Block, cells: Location, work: Location) -> dict[str, Any]:
     """Run a block of one configuration; returns its marks, status, the inputs of its bound and R_i/R (features,
-    outputs). No rows are held out.
+    outputs), or None for one R. No rows are held out.
 
     The cells of its epochs go to `cells`, its state to `work`. Raises `InputError` and `SparseocoError`.
     """
@@ -158,18 +158,19 @@ def _facts(task: EpochTask, columns: StoreReference | None) -> dict[str, Any]:
     sums = Sums(0.0, 0.0, 0.0)
     for rows in examples.chunks(0, corpus.n_rows):
         sums += Sums.of(rows, problem.loss, problem.positive, parameters["R"])
-    quantities, scale = {"n": float(problem.coordinates), "L": sums.L, "L2": sums.L2}, np.ones(problem.n_features)
+    quantities, scale = {"n": float(problem.coordinates), "L": sums.L, "L2": sums.L2}, None
     if columns is None:
         blocks = Blocks.of(row_sizes(examples, 0, corpus.n_rows), parameters, task.block.setting.seed)
         rounds = sum(share.rounds for share in blocks.shares(parameters))
         quantities["blocks"] = float(np.count_nonzero(blocks.weights))
     else:
         method = open_coordinates(task, columns)
-        rounds, scale = method.draws.rounds, method.draws.scale[: problem.n_features]
+        rounds = method.draws.rounds
+        if parameters["scale"] != "none":
+            scale = np.repeat(method.draws.scale[: problem.n_features, None], problem.outputs, axis=1)
         L, _, order, batch = method.draws.sampling
         quantities |= block_quantities(L[order], method.ranges[order, 0], batch)
-    scales = np.repeat(scale[:, None], problem.outputs, axis=1)
-    return {"rounds": rounds, "at_zero": sums.at_zero, "quantities": quantities, "scale": scales}
+    return {"rounds": rounds, "at_zero": sums.at_zero, "quantities": quantities, "scale": scale}
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -536,7 +537,8 @@ class Regret:
             except Exception as error:  # of a worker; `failure_reason` re-raises errors that affect every block
                 curve.failure = failure_reason(error)
             else:
-                arrays = [("scale", found.pop("scale"))]
+                scale = found.pop("scale")
+                arrays = [] if scale is None else [("scale", scale)]
                 write_checkpoint(curve.path, {"measurement": curve.measurement.described, **found}, arrays)
         remove_folder(work)
 
