@@ -174,7 +174,7 @@ class Blocks(NamedTuple):
             return self.weights[owned]
         positions, edges = self.positions(owned)
         seen = np.linalg.norm(slopes(positions), axis=1) * self.largest[positions]
-        return adaptive_chances(self.weights[owned], np.add.reduceat(seen, edges[:-1]))
+        return np.asarray(adaptive_chances(self.weights[owned], np.add.reduceat(seen, edges[:-1])))
 
     def positions(self, places: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(positions of the examples of these mini-batches, concatenated; offsets of the mini-batches in them)."""

@@ -214,7 +214,8 @@ def commit_state(path: Location, described: dict[str, int], method: EpochColumns
         configurations, scale = method.problem.configurations, method.draws.scale[:, None]
     R = np.repeat([c["R"] for c in configurations], method.state.shape[2] // len(configurations))
     terms = 4.0 * scale * R * method.state[:, 1]
-    short = {name: described[name] for name in ("epoch", "examples")} | {"diverged": method.diverged.tolist()}
+    short: dict[str, Any] = {name: described[name] for name in ("epoch", "examples")}
+    short["diverged"] = method.diverged.tolist()
     # The exact sum, so that bits do not depend on the other columns; no number is infinite where JSON has none.
     short["data_bounds"] = [math.fsum(own) if np.isfinite(own).all() else None for own in terms.T]
     commit_json(path.with_suffix(".json"), short)

@@ -244,11 +244,11 @@ def find_optimum(
     alone = [] if factors is None else [((y,), h) for y, h in zip(problem.positive, factors.T, strict=True)]
     together: list[tuple[tuple[int, ...], Floats | None]] = [(problem.positive, None)]
     for outputs, own in alone or together:
-        weighted = own is not None and not ranges
-        scaled = passes.scaled(own) if weighted else passes
+        weighted = None if ranges else own
+        scaled = passes if weighted is None else passes.scaled(weighted)
         found = minimise(scaled, problem._replace(positive=outputs), tol=tol, ranges=own if ranges else None)
         weights = found.weights[0].reshape(passes.shape.n_features, len(outputs))
-        weights = weights * own[:, None] if weighted else weights
+        weights = weights if weighted is None else weights * weighted[:, None]
         parts.append((weights, float(found.objective[0]), float(found.gap[0]), np.atleast_1d(found.intercept[0])))
     weights, objectives, gaps, intercepts = zip(*parts, strict=True)
     return Solution(np.hstack(weights), sum(objectives), sum(gaps), np.concatenate(intercepts))
@@ -293,8 +293,8 @@ def solve_by_cluster(client: Client, stream: Stream, targets: Sequence[Target], 
         problem = comparator_problem(setting.loss, positive, first.comparator, T)._replace(alphas=alphas)
         own = [work / f"{i}" / f"{column}.npz" for column in range(problem.size)]
         factors = None if first.curve is None else partial(_output_factors, first, i)
-        task = PassProblem(source, span, problem, first.tol, MAX_PASSES)
-        task = task._replace(**{"ranges" if first.comparator.scaled else "factors": factors})
+        kinds = (None, factors) if first.comparator.scaled else (factors, None)
+        task = PassProblem(source, span, problem, first.tol, MAX_PASSES, *kinds)
         cluster_passes.solve_by_passes(client, task, own)
         files += own
     for i, target in enumerate(targets):
