@@ -105,13 +105,13 @@ def covering(*factors: list[Any]) -> list[tuple[Any, ...]]:
     ],
 )
 def test_caos_erm(objective: tuple[str, float], box: tuple[float, float], batch: int, sample: str) -> None:
-    """Corollaries 6 and 7 as data have it, and at their worst."""
+    """Corollaries 6 and 7 as data have it, by the draws of the runs (`data_bound`) as well, and at their worst."""
     (loss, ratio), (R, alpha) = objective, box
     A, y = problem()
     H = Objective(A, y, loss, alpha, ratio)
     best = H.least(R)
     L, blocks, p = mini_batches(A, batch, "uniform" if sample == "uniform" else "lipschitz")
-    regret, bound = [], []
+    regret, bound, of_draws = [], [], []
     for seed in range(SEEDS):
         x: list[np.ndarray] = []
         p_of_epochs: list[np.ndarray] = []
@@ -127,7 +127,13 @@ def test_caos_erm(objective: tuple[str, float], box: tuple[float, float], batch:
         missed = np.einsum("bj,tj,ji->tbi", gathered, slopes - passes, A)
         regret.append(float((H.values(played) - best).sum()))
         bound.append(float(4 * R * np.sqrt((missed**2 / chance).sum(axis=(0, 1))).sum()))
+        numbers = [oracles.uniform(seed, t // rounds + 1, 0, t % rounds) for t in range(len(played))]
+        drawn = (np.cumsum(chance[:, :, 0], axis=1) <= np.array(numbers)[:, None]).sum(axis=1)
+        errors = (missed / chance)[np.arange(len(played)), drawn]
+        of_draws.append(float(4 * R * np.sqrt((errors**2).sum(axis=0)).sum()))
     assert exceeds(regret, bound) < 0
+    assert exceeds(regret, of_draws) < 0
+    assert np.mean(of_draws) < 1.05 * np.mean(bound)
     entry = {"R": R, "alpha": alpha, "batch": batch, "estimate": "corrected", "sample": sample}
     theorem = bound_of("caos-erm", ALGORITHMS["caos-erm"].configuration(entry), penalty_of(ratio))
     assert theorem.expected
