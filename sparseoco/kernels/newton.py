@@ -15,8 +15,8 @@ from sparseoco.learners.penalties import clip, soft
 # Loops over a quadratic model with a penalty: coordinate descent, and the sums a quasi-Newton metric needs.
 #
 # The model at w is m(x) = ⟨g, x − w⟩ + ½(x − w)ᵀB(x − w) + h(x) with B = diag(D) − Q·diag(J)·Qᵀ, Q (features, r) and J
-# = ±1, and h(x) = l1·‖x‖₁ + ½·l2·‖x‖² within |x_i| ≤ box. ``v`` = J∘Qᵀ(x − w) is updated with x. Everything is float64
-# and summed in the order of the features.
+# = ±1, and h(x) = l1·‖x‖₁ + ½·l2·‖x‖² within |x_i| ≤ box_i. ``v`` = J∘Qᵀ(x − w) is updated with x. Everything is
+# float64 and summed in the order of the features.
 
 
 @register_jitable
@@ -50,7 +50,7 @@ def sweep(x, w, g, D, Q, J, l1, l2, box, v):
             slope -= q[k] * v[k]
             curvature -= J[k] * q[k] * q[k]
         curvature = max(curvature, 1e-12 * D[i])
-        new = coordinate_minimum(x[i], slope, curvature, l1, l2, box)
+        new = coordinate_minimum(x[i], slope, curvature, l1, l2, box[i])
         step = new - x[i]
         if step != 0.0:
             x[i] = new
@@ -65,7 +65,7 @@ def steepest(x, w, g, D, Q, l1, l2, box, v, out):
         slope = g[i] + D[i] * (x[i] - w[i])
         for k in range(r):
             slope -= Q[i, k] * v[k]
-        out[i] = least_subgradient(x[i], slope, l1, l2, box)
+        out[i] = least_subgradient(x[i], slope, l1, l2, box[i])
 
 
 def model_change(new, x, w, g, D, Q, J, l1, l2, v, moved):
@@ -212,7 +212,7 @@ def least_subgradients(members, x, slopes, l1, l2, box, out):
     """Write the least subgradient of ⟨slopes, ·⟩ + h at x to ``out``, for the coordinates `members`."""
     for a in range(members.shape[0]):
         j = members[a]
-        out[j] = least_subgradient(x[j], slopes[j], l1, l2, box)
+        out[j] = least_subgradient(x[j], slopes[j], l1, l2, box[j])
 
 
 def sweep_columns(members, data, c, g, curvatures, l1, l2, box, x, r):
@@ -227,7 +227,7 @@ def sweep_columns(members, data, c, g, curvatures, l1, l2, box, x, r):
             slope = g[j]
             for k in range(indptr[j], indptr[j + 1]):
                 slope += float(counts[k]) * r[rows[k]]
-            new = coordinate_minimum(x[j], slope, curvatures[j], l1, l2, box)
+            new = coordinate_minimum(x[j], slope, curvatures[j], l1, l2, box[j])
             step = new - x[j]
             if step != 0.0:
                 x[j] = new

@@ -10,11 +10,11 @@ The parameter `regularizer` chooses r_{0:t}:
 - proximal, as above: Theorems 1, 3 and 5;
 - centred: Δ_t x²/(2R), the same stiffness around 0 instead of the iterates: Theorems 2, 4 and 6 (dual averaging);
 - none: r ≡ 0, where ψ itself is strongly convex (l2 and the elastic net with λ > 0): h_{0:t} is (t+1)λ(1 − ρ)-strongly
-  convex, and regret grows as log t. Elsewhere (an intercept, l1, λ = 0) the objective would be linear, and the
-  regularizer stays the proximal one. The same iterates are those of the losses f_t + ψ, strongly convex, with the
-  quadratic λ(1 − ρ)(x − x_t)²/2 that convexity leaves of them: g_t·x + ψ'(x_t)·x + λ(1 − ρ)(x − x_t)²/2 = g_t·x +
-  λ(1 − ρ)x²/2 + a constant for l2. r ≡ 0 with the linear g_t·x alone, as §2.1 has it, is follow-the-leader in the
-  box, whose regret is linear.
+  convex, and regret grows as log t. Where it is not (an intercept, λ = 0) the objective would be linear, and the
+  regularizer stays the proximal one; with l1, none is refused. The same iterates are those of the losses f_t + ψ,
+  strongly convex, with the quadratic λ(1 − ρ)(x − x_t)²/2 that convexity leaves of them: g_t·x + ψ'(x_t)·x +
+  λ(1 − ρ)(x − x_t)²/2 = g_t·x + λ(1 − ρ)x²/2 + a constant for l2. r ≡ 0 with the linear g_t·x alone, as §2.1 has it, is
+  follow-the-leader in the box, whose regret is linear.
 
 The parameter `schedule` chooses a sequence ψ_t = α_tψ: (t+1)ψ above is ψ_{1:t+1} for α_t = 1.
 
@@ -198,6 +198,11 @@ SCALED_RULES = {name: scaled(rule) for name, rule in RULES.items() if name != "g
 def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
     """Without a prediction unless a parameter chooses one."""
     prediction = parameters.get("predict_gradient", "none")
+    if parameters.get("regularizer") == "none" and not penalty.decaying:
+        raise InputError(
+            f"regularizer='none' needs a strongly convex penalty, l2 or elastic_net; penalty={penalty.name!r} is not.",
+            code="unsupported-combination",
+        )
     if parameters.get("scale", "none") == "none":
         return RULES[prediction]
     if prediction not in SCALED_RULES:

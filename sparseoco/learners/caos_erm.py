@@ -16,6 +16,16 @@ multiplies f_j, and hence L_j: an example of weight 0 is never drawn alone. An i
 feature, 1 in every example, which ψ leaves out: the paper's box and closed forms are of each coordinate alone, so this
 one has α = 0, the same R, and 1 is one of the |a_{j,i}|.
 
+The paper lets p_t change in every round. With sample = adaptive it changes in every epoch,
+
+    p_Π = ½·L_Π/Σ L_Π' + ½·G_Π/Σ G_Π',    G_Π = Σ_{j∈Π} |s̄_j|·max_i |a_{j,i}|,
+
+L_Π = Σ_{j∈Π} L_j, s̄_j the slopes of the epoch's pass, and |·| their 2-norm over outputs. Theorem 5 takes any p_t that
+is known before the draw of round t: estimates stay unbiased, and 1/p_t is at most twice that of lipschitz. Changed in
+every round, the sums that draws search would be a tree (Fenwick), O(log n) a round. But a round learns the slopes of
+its own mini-batch only, one in n, so that p would hardly differ within an epoch. Draws are those of one configuration,
+which is played alone.
+
 predict_gradient is what predicts a round of sampled estimates. Line 9 of Algorithm 4 (lines 9 and 10 of Algorithm 5)
 samples j_{t+1} and then prints
 
@@ -53,6 +63,7 @@ function of them and t; with previous, a coordinate in no example of Π_{t−1} 
 coordinate i changes in rounds with i only.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -98,6 +109,16 @@ def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> None:
         )
 
 
+KEPT = 0.5
+"""Share of the probabilities by gradient bounds in adaptive ones."""
+
+
+def adaptive_chances(fixed: Any, seen: Any) -> Any:
+    """p of mini-batches or blocks, from what bounds their gradients and what was seen of them, each up to a factor."""
+    chances, total = fixed / fixed.sum(), seen.sum()
+    return KEPT * chances + (1.0 - KEPT) * (seen / total) if 0.0 < total < math.inf else chances
+
+
 def rounds(value: Any) -> int | str:
     """A check: a number of rounds, or the word pass."""
     return "pass" if value == "pass" else positive_int(value)
@@ -128,8 +149,9 @@ CAOS_ERM = Algorithm(
         )._replace(grid=()),
         categorical(
             "sample",
-            ("lipschitz", "uniform"),
-            "probability of drawing a mini-batch: by its gradient bound, or the same for all",
+            ("lipschitz", "uniform", "adaptive"),
+            "probability of drawing a mini-batch: by its gradient bound, the same for all, or half by the bound and "
+            "half by its gradients in the epoch's pass",
         )._replace(grid=()),
         Parameter("batch", 1, "examples per mini-batch", positive_int, static=True),
         categorical(

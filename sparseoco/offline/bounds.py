@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sparseoco.learners import find_algorithm
+from sparseoco.learners.caos_erm import KEPT
 from sparseoco.learners.penalties import find_penalty
 from sparseoco.training.learner import Learner
 
@@ -359,8 +360,10 @@ def _missed(configuration: Mapping[str, Any]) -> float:
 #     E[Reg_T] ≤ E[4 Σ_i R_iΔ_{T,i}] ≤ 4 Σ_i R_i √(Σ_t E(ĝ_{t,i} − g̃_{t,i})²),
 #
 # the last one being the data-dependent bound of Theorem 7 (E ĝ_i² = E g_i²/p_i) and, for corrected estimates, of
-# Corollaries 6 and 7. It is a mean over runs and the whole gradients of their rounds, which no run computes, so the
-# bounds here are its worst cases, functions of L. What a run has is one sample of 4 Σ_i R_iΔ_{T,i}, `data_bound`.
+# Corollaries 6 and 7. This needs no more of p_t than that it is known before round t's draw, as with sample = adaptive;
+# there p_t is at least `KEPT` times that of lipschitz, so that the worst cases grow by 1/√KEPT. The last one is a mean
+# over runs and the whole gradients of their rounds, which no run computes, so the bounds here are its worst cases,
+# functions of L. What a run has is one sample of 4 Σ_i R_iΔ_{T,i}, `data_bound`.
 
 
 def caos_erm(configuration: Mapping[str, Any], penalty: str) -> Bound | NoBound:
@@ -370,6 +373,7 @@ def caos_erm(configuration: Mapping[str, Any], penalty: str) -> Bound | NoBound:
     at most 2L_Π/p_Π; with the previous round's prediction it is the difference of two draws of at most L_Π/p_Π, and
     (a − b)² ≤ 2a² + 2b². p_Π = 1/l gives l·Σ_Π L_Π² ≤ l·b·Σ_j L_j².
     """
+    sample = configuration["sample"]
     if configuration["placement"] != "serial":
         return NoBound("The corollaries are for sequential rounds, placement='serial'.")
     previous = configuration["predict_gradient"] == "previous"
@@ -385,7 +389,7 @@ def caos_erm(configuration: Mapping[str, Any], penalty: str) -> Bound | NoBound:
     if previous:
         note += " As printed, the prediction is of the previous round's draw: the corollaries' terms do not bound Δ."
     common: dict[str, Any] = {"radius": R, "expected": True, "note": note}
-    if configuration["sample"] == "uniform":
+    if sample == "uniform":
         return Bound(
             "Mohri and Yang 2015, Corollaries 6 and 7 with equal probabilities",
             "8nR√(T·l·b·Σ_j L_j²), l mini-batches of b = batch examples",
@@ -393,8 +397,15 @@ def caos_erm(configuration: Mapping[str, Any], penalty: str) -> Bound | NoBound:
             lambda T, q: 8 * q["n"] * R * np.sqrt(T * q["blocks"] * batch * q["L2"]),
             **common,
         )
-    name = "Mohri and Yang 2015, Corollaries 6 and 7"
-    return Bound(name, "8nR√T·Σ_j L_j", ("n", "L"), lambda T, q: 8 * q["n"] * R * np.sqrt(T) * q["L"], **common)
+    name, (more, factor) = "Mohri and Yang 2015, Corollaries 6 and 7", _of_kept(sample)
+    return Bound(
+        name, f"8nR√T·Σ_j L_j{more}", ("n", "L"), lambda T, q: 8 * factor * q["n"] * R * np.sqrt(T) * q["L"], **common
+    )
+
+
+def _of_kept(sample: str) -> tuple[str, float]:
+    """By how much a bound with the p of lipschitz grows: the end of its formula, and the factor."""
+    return (f"/√{KEPT:g}", KEPT**-0.5) if sample == "adaptive" else ("", 1.0)
 
 
 def cao_rcd(configuration: Mapping[str, Any], penalty: str) -> Bound | NoBound:
@@ -415,11 +426,12 @@ def cao_rcd(configuration: Mapping[str, Any], penalty: str) -> Bound | NoBound:
             radius=R,
             expected=True,
         )
+    more, factor = _of_kept(configuration["sample"])
     return Bound(
         "Mohri and Yang 2015, Theorem 7, Corollaries 4 and 5 without a prediction",
-        "4√T·(Σ_i (R_i L_i)^{2/3})^{3/2}",
+        f"4√T·(Σ_i (R_i L_i)^{{2/3}})^{{3/2}}{more}",
         ("RL",),
-        lambda T, q: 4 * np.sqrt(T) * q["RL"] ** 1.5,
+        lambda T, q: 4 * factor * np.sqrt(T) * q["RL"] ** 1.5,
         radius=R,
         expected=True,
         note="The paper has 2√T with the prediction L/2, which assumes gradients of one sign.",

@@ -16,6 +16,7 @@ from sparseoco.kernels.epoch import EpochColumns, draw
 from sparseoco.kernels.order import epoch_rows
 from sparseoco.learners import find_algorithm
 from sparseoco.learners.cao_rcd import lipschitz, slope_bounds
+from sparseoco.learners.caos_erm import adaptive_chances
 from sparseoco.learners.contract import Algorithm, Grid
 from sparseoco.learners.losses import Loss, find_loss
 from sparseoco.learners.penalties import Penalty, find_penalty, penalty_values
@@ -30,10 +31,11 @@ from sparseoco.training.validation import checked_labels, checked_rows, checked_
 def shared_values(algorithm: Algorithm, loss: Loss, configuration: Mapping[str, Any]) -> tuple[Any, ...]:
     """What configurations must have in common to be trained together: what is compiled, and the draws of features.
 
-    These depend on R if slopes are bounded only in the box.
+    These depend on R if slopes are bounded only in the box, and on every parameter if they follow its iterates.
     """
     in_box = algorithm.samples_features and not lipschitz(loss)
-    return *algorithm.static_values(configuration), configuration["R"] if in_box else 0.0
+    own = tuple(configuration.values()) if configuration.get("sample") == "adaptive" else ()
+    return *algorithm.static_values(configuration), configuration["R"] if in_box else 0.0, *own
 
 
 class EpochProblem(NamedTuple):
@@ -105,6 +107,7 @@ class EpochProblem(NamedTuple):
 
     def sampled(self) -> EpochColumns:
         """The state before the first round, for configurations that share their rounds."""
+        assert len(self.groups()) == 1
         columns = self.loss, self.penalty, self.configurations, self.positive
         return EpochColumns(*columns, self.coordinates, self.intercept)
 
@@ -152,16 +155,26 @@ class Blocks(NamedTuple):
     batch: int
     order: NDArray[np.int64]
     """The positions of the span's examples, mini-batch after mini-batch."""
+    largest: Floats | None
+    """max_i |a_{j,i}| of every example if probabilities follow the slopes of the epoch's pass."""
 
     @classmethod
     def of(cls, sizes: Floats, configuration: Mapping[str, Any], seed: int) -> "Blocks":
-        """The mini-batches of examples with sizes L_j, in the order of the span, for `batch`, `partition`, `sample`."""
-        batch, n = configuration["batch"], sizes.size
+        """The mini-batches of examples with the `row_sizes` of the span, for `batch`, `partition`, `sample`."""
+        batch, n, sample = configuration["batch"], len(sizes), configuration["sample"]
         order = epoch_rows(seed, 0, configuration["partition"] == "random", n, 0, n, -1, 1)
-        weights = np.add.reduceat(sizes[order], np.arange(0, n, batch)) if n else sizes
-        if configuration["sample"] == "uniform":
+        weights = np.add.reduceat(sizes[order, 0], np.arange(0, n, batch)) if n else sizes[:, 0]
+        if sample == "uniform":
             weights = (weights > 0.0).astype(np.float64)
-        return cls(weights, batch, order)
+        return cls(weights, batch, order, sizes[:, 1] if sample == "adaptive" else None)
+
+    def weights_of(self, owned: NDArray[np.int64], slopes: Callable[[NDArray[np.int64]], Floats]) -> Floats:
+        """The weights that an epoch draws these mini-batches by, from the slopes of its pass if they follow them."""
+        if self.largest is None:
+            return self.weights[owned]
+        positions, edges = self.positions(owned)
+        seen = np.linalg.norm(slopes(positions), axis=1) * self.largest[positions]
+        return np.asarray(adaptive_chances(self.weights[owned], np.add.reduceat(seen, edges[:-1])))
 
     def positions(self, places: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(positions of the examples of these mini-batches, concatenated; offsets of the mini-batches in them)."""
@@ -203,19 +216,20 @@ class Share(NamedTuple):
     """The mini-batches are range(first, stop, step)."""
     rounds: int
     scale: float
-    """1/p of a mini-batch times its weight."""
+    """1/p of a mini-batch times its weight in `Blocks.weights`."""
     parts: int
     """Shares of the epoch."""
 
 
 def row_sizes(examples: SpanRows, start: int, stop: int) -> Floats:
-    """L_j = ω_j·max_i |a_{j,i}| of the examples at positions start..stop of a span, with sample weights ω_j."""
-    sizes = [np.zeros(0)]
+    """(examples, 2): L_j = ω_j·max_i |a_{j,i}| and max_i |a_{j,i}| of the examples at positions start..stop of a span,
+    with sample weights ω_j."""
+    sizes = [np.zeros((0, 2))]
     for rows in examples.chunks(start, stop):
         largest = np.zeros(len(rows.labels))
         owner = np.repeat(np.arange(largest.size), np.diff(rows.indptr))
         np.maximum.at(largest, owner, np.abs(rows.values.astype(np.float64)))
-        sizes.append(full_passes.row_weights(rows) * largest)
+        sizes.append(np.stack([full_passes.row_weights(rows) * largest, largest], axis=1))
     return np.concatenate(sizes)
 
 
@@ -264,7 +278,9 @@ def play_rounds(method: EpochColumns, rounds: Rounds, share: Share, check: Check
     source, rows, slopes, gradient, blocks, seed, epoch = rounds
     method.start_run(gradient, share.parts)
     owned = np.arange(share.first, share.stop, share.step)
-    cumulative = np.cumsum(blocks.weights[owned])
+    weights = blocks.weights_of(owned, slopes)
+    cumulative = np.cumsum(weights)
+    scale = share.scale if blocks.largest is None else cumulative[-1] * share.parts
     if method.refreshes:
         own_positions, own_edges = blocks.positions(owned)
         table = np.array(slopes(own_positions))
@@ -277,7 +293,7 @@ def play_rounds(method: EpochColumns, rounds: Rounds, share: Share, check: Check
         batch = source.gather(rows[positions])
         batch = batch._replace(labels=np.asarray(batch.labels, np.float64))  # the type that kernels are compiled for
         anchor = (table, joined(own_edges[drawn], edges)) if method.refreshes else (slopes(positions), None)
-        method.play(batch, edges, anchor[0], share.scale / blocks.weights[owned[drawn]], anchor[1])
+        method.play(batch, edges, anchor[0], scale / weights[drawn], anchor[1])
     method.flush()
     return State(method.state, method.rounds, method.diverged)
 
@@ -345,7 +361,7 @@ class Draws:
         R_i/R.
     sampling : Sampling
     nonzeros : float
-        Expected number of nonzeros of a drawn block.
+        Expected number of nonzeros of a drawn block, in the last epoch.
     """
 
     problem: EpochProblem
@@ -375,12 +391,24 @@ class Draws:
         self._rounds = configuration["rounds"]
         total = self._cumulative[-1]
         self.sampling = coordinate.Sampling(L, block / total if total > 0.0 else block, order, batch)
-        sizes = np.add.reduceat(np.diff(data.indptr)[order], np.arange(0, n, batch))
-        self.nonzeros = math.fsum(self.sampling.chances * sizes)
+        self._sizes = np.add.reduceat(np.diff(data.indptr)[order], np.arange(0, n, batch))
+        self.nonzeros = self._usual = math.fsum(self.sampling.chances * self._sizes)
+        self._fixed = self.sampling.chances if configuration["sample"] == "adaptive" else None
+
+    def follow(self, state: Floats) -> None:
+        """Set the probabilities of an epoch that begins with a state, if they follow it: its rounds had errors of
+        |g_i − g̃_i| ≈ √(p_Π/T)·Δ_i in the mean, with the fixed p_Π."""
+        if self._fixed is None or not self.rounds:
+            return
+        (L, _, order, batch), fixed = self.sampling, self._fixed
+        errors = state[order, 1].sum(axis=1) * np.sqrt(np.repeat(fixed, batch)[: order.size])
+        chances = adaptive_chances(fixed, block_weights(errors, self.scale[order], batch))
+        self.sampling, self._cumulative = coordinate.Sampling(L, chances, order, batch), np.cumsum(chances)
+        self.nonzeros = math.fsum(chances * self._sizes)
 
     @property
     def rounds(self) -> int:
-        """Rounds per epoch: as configured, or as many as are expected to read every nonzero once.
+        """Rounds per epoch: as configured, or as many as are expected to read every nonzero once, with the fixed p.
 
         0 if there is nothing to draw.
         """
@@ -388,7 +416,7 @@ class Draws:
             return 0
         if self._rounds != "pass":
             return int(self._rounds)
-        return max(1, round(self._all_nonzeros / self.nonzeros))
+        return max(1, round(self._all_nonzeros / self._usual))
 
     def draw(self, epoch: int, first: int, count: int) -> NDArray[np.int64]:
         """The blocks of rounds first, first + 1, … of an epoch."""
@@ -475,7 +503,7 @@ class Coordinates:
 
     @property
     def examples(self) -> int:
-        """Examples read per epoch: those in F for the margins, and the rounds' expected nonzeros converted to
+        """Examples read in the last epoch: those in F for the margins, and the rounds' expected nonzeros converted to
         examples."""
         n, nonzeros = int(np.count_nonzero(self.weights_of_rows)), max(1, int(self.data.indptr[-1]))
         return round(n * (1.0 + self.draws.rounds * self.draws.nonzeros / nonzeros))
@@ -483,6 +511,7 @@ class Coordinates:
     def play(self, check: Callable[[], None] = lambda: None) -> None:
         """Play one epoch; `check` is called every few million nonzeros."""
         rounds, before = self.draws.rounds, self._rounds_played
+        self.draws.follow(self.state)
         chunk = int(full_passes.CHUNK_NONZEROS / max(1.0, self.draws.nonzeros)) + 1
         start = 0
         while start < rounds:

@@ -32,11 +32,11 @@ from sparseoco.training.validation import (
 
 
 class Regulariser(NamedTuple):
-    """h(x) = l1·‖x‖₁ + ½·l2·‖x‖² if all |x_i| ≤ box, else ∞."""
+    """h(x) = l1·‖x‖₁ + ½·l2·‖x‖² if all |x_i| ≤ box_i, else ∞."""
 
     l1: float
     l2: float
-    box: float
+    box: Floats
 
     def value(self, x: Floats) -> float:
         """h(x) for x within the box."""
@@ -56,7 +56,7 @@ class Regulariser(NamedTuple):
     @property
     def bounded(self) -> bool:
         """Whether h* is finite everywhere."""
-        return self.l2 > 0.0 or bool(np.isfinite(self.box))
+        return self.l2 > 0.0 or bool(np.isfinite(self.box).all())
 
 
 class OptimumProblem(NamedTuple):
@@ -87,10 +87,16 @@ class OptimumProblem(NamedTuple):
         return cls(found.name, options.alphas, rho, math.inf if options.box is None else options.box, positive)
 
     @property
-    def columns(self) -> list[tuple[int, Regulariser]]:
-        """(positive class, penalty) of every column: the classes of the first α, then of the next."""
+    def size(self) -> int:
+        """Number of columns."""
+        return len(self.alphas) * len(self.positive)
+
+    def columns(self, ranges: Floats) -> list[tuple[int, Regulariser]]:
+        """(positive class, penalty) of every column: the classes of the first α, then of the next; with `ranges`
+        (features,) weights are within |x_i| ≤ box·ranges_i."""
+        box = self.box * ranges
         return [
-            (positive, Regulariser(alpha * self.rho, alpha * (1.0 - self.rho), self.box))
+            (positive, Regulariser(alpha * self.rho, alpha * (1.0 - self.rho), box))
             for alpha in self.alphas
             for positive in self.positive
         ]
@@ -264,7 +270,7 @@ class Solver(ABC, Generic[ColumnT]):
     """Minimises columns; `step` is one pass, after which `state` can be stored.
 
     A column is done at a gap of `tol`, relative to its objective at 0, or after `max_passes`. `width` columns are
-    solved at a time. `saved` is what `state` returned.
+    solved at a time. `saved` is what `state` returned; `ranges` (features,) are factors of the box, 1 by default.
     """
 
     width = 1
@@ -275,6 +281,7 @@ class Solver(ABC, Generic[ColumnT]):
     tol: float = TOLERANCE
     max_passes: int = MAX_PASSES
     saved: Mapping[str, NDArray[Any]] | None = None
+    ranges: Floats | None = None
 
     def __post_init__(self) -> None:
         problem, state, self.loss = self.problem, self.saved, find_loss(self.problem.loss)
@@ -282,7 +289,8 @@ class Solver(ABC, Generic[ColumnT]):
         self.squares[self.squares == 0.0] = 1.0  # features in no example, whose weights stay 0
         start = np.zeros(self.squares.size), np.zeros(self.squares.size)
         smoothing = INITIAL_WIDTH if problem.loss == "hinge" else 0.0
-        self.columns: list[ColumnT] = [self.column(positive, h, *start, smoothing) for positive, h in problem.columns]
+        columns = problem.columns(np.ones(self.squares.size) if self.ranges is None else self.ranges)
+        self.columns: list[ColumnT] = [self.column(positive, h, *start, smoothing) for positive, h in columns]
         for i, column in enumerate(self.columns if state is not None else ()):
             column.restore({name: (state or {})[f"{i}.{name}"] for name in column.state()})
 

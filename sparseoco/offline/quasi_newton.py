@@ -250,7 +250,8 @@ class PairModel(optimum.QuadraticModel):
 
     def __init__(self, column: Column, members: NDArray[np.int64], x: Floats, sigma: float) -> None:
         values, vectors = column.eigen(sigma)
-        self.members, self.h, self.T = members, column.h, vectors / np.sqrt(np.abs(values))
+        self.members, self.h = members, column.h._replace(box=column.h.box[members])
+        self.T = vectors / np.sqrt(np.abs(values))
         self.all_D, self.J = sigma * column.q, np.sign(values)
         self.w, self.g, self.D, self.x = column.w[members], column.g[members], self.all_D[members], x[members]
         self.Q, self.v = np.empty((members.size, values.size)), np.zeros(values.size)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import scipy.sparse as sp
 
-from sparseoco.core.errors import SparseocoError
+from sparseoco.core.errors import InputError, SparseocoError
 from sparseoco.learners import find_algorithm
 from sparseoco.learners.contract import Algorithm, RowInfo, Rule, advance_clock, see_row
 from sparseoco.learners.losses import Loss
@@ -88,7 +88,12 @@ def _cases(algorithm: Algorithm) -> Iterator[Case]:
         choices = [{p.name: value} for p in under.parameters for value in p.choices if value != p.default]
         for chosen in ({}, *choices):
             configuration = under.configuration(active | chosen)
-            rule = under.rule(loss, penalty, configuration)
+            try:
+                rule = under.rule(loss, penalty, configuration)
+            except InputError:
+                if not chosen:
+                    raise
+                continue  # a choice that does not go with this penalty
             named = ", ".join(f"{key}={value}" for key, value in (active | chosen).items())
             numbers = under.numbers(configuration, rule.param_names)
             yield Case(rule, loss, numbers, f"penalty {penalty.name}" + f", {named}" * bool(named))

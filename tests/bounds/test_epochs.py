@@ -99,30 +99,41 @@ def covering(*factors: list[Any]) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize(
     ("objective", "box", "batch", "sample"),
-    covering(LOSSES, [(1.0, 0.5), (5.0, 0.0)], [1, 4], ["lipschitz", "uniform"]),
+    [
+        *covering(LOSSES, [(1.0, 0.5), (5.0, 0.0)], [1, 4], ["lipschitz", "uniform"]),
+        *((objective, (1.0, 0.5), 1, "adaptive") for objective in LOSSES),
+    ],
 )
 def test_caos_erm(objective: tuple[str, float], box: tuple[float, float], batch: int, sample: str) -> None:
-    """Corollaries 6 and 7 as data have it, and at their worst."""
+    """Corollaries 6 and 7 as data have it, by the draws of the runs (`data_bound`) as well, and at their worst."""
     (loss, ratio), (R, alpha) = objective, box
     A, y = problem()
     H = Objective(A, y, loss, alpha, ratio)
     best = H.least(R)
-    L, blocks, p = mini_batches(A, batch, sample)
-    regret, bound = [], []
+    L, blocks, p = mini_batches(A, batch, "uniform" if sample == "uniform" else "lipschitz")
+    regret, bound, of_draws = [], [], []
     for seed in range(SEEDS):
         x: list[np.ndarray] = []
+        p_of_epochs: list[np.ndarray] = []
         heads = [np.zeros(N)]
         shared: dict[str, Any] = {"epochs": EPOCHS, "seed": seed, "batch": batch, "sample": sample}
         shared |= {"estimate": "corrected", "penalty": penalty_of(ratio), "l1_ratio": ratio}
-        heads += oracles.caos_erm(A, y, SLOPES[loss], R=R, alpha=alpha, played=x, **shared)
+        heads += oracles.caos_erm(A, y, SLOPES[loss], R=R, alpha=alpha, played=x, p_of_epochs=p_of_epochs, **shared)
         played = np.array(x)
         rounds = len(played) // EPOCHS
+        chance = np.repeat(p_of_epochs, rounds, axis=0)[:, :, None]
         slopes, passes = H.slopes(played), np.repeat(H.slopes(np.array(heads[:-1])), rounds, axis=0)
         gathered = np.eye(blocks.max() + 1)[blocks].T  # (blocks, examples)
         missed = np.einsum("bj,tj,ji->tbi", gathered, slopes - passes, A)
         regret.append(float((H.values(played) - best).sum()))
-        bound.append(float(4 * R * np.sqrt((missed**2 / p[None, :, None]).sum(axis=(0, 1))).sum()))
+        bound.append(float(4 * R * np.sqrt((missed**2 / chance).sum(axis=(0, 1))).sum()))
+        numbers = [oracles.uniform(seed, t // rounds + 1, 0, t % rounds) for t in range(len(played))]
+        drawn = (np.cumsum(chance[:, :, 0], axis=1) <= np.array(numbers)[:, None]).sum(axis=1)
+        errors = (missed / chance)[np.arange(len(played)), drawn]
+        of_draws.append(float(4 * R * np.sqrt((errors**2).sum(axis=0)).sum()))
     assert exceeds(regret, bound) < 0
+    assert exceeds(regret, of_draws) < 0
+    assert np.mean(of_draws) < 1.05 * np.mean(bound)
     entry = {"R": R, "alpha": alpha, "batch": batch, "estimate": "corrected", "sample": sample}
     theorem = bound_of("caos-erm", ALGORITHMS["caos-erm"].configuration(entry), penalty_of(ratio))
     assert theorem.expected
@@ -160,11 +171,15 @@ def test_caos_erm_as_printed(loss: str, batch: int, sample: str) -> None:
     assert max(*bound, of_the_data) < theorem.value(len(g_hat), measured)
 
 
+BLOCKS = [(1, "consecutive"), (2, "consecutive"), (2, "random")]
+
+
 @pytest.mark.parametrize(
     ("objective", "scale", "sample", "blocks"),
-    covering(
-        LOSSES, ["none", "max_abs"], ["uniform", "lipschitz"], [(1, "consecutive"), (2, "consecutive"), (2, "random")]
-    ),
+    [
+        *covering(LOSSES, ["none", "max_abs"], ["uniform", "lipschitz"], BLOCKS),
+        *((objective, "max_abs", "adaptive", blocks) for objective, blocks in zip(LOSSES, BLOCKS * 2, strict=True)),
+    ],
 )
 def test_cao_rcd(objective: tuple[str, float], scale: str, sample: str, blocks: tuple[int, str]) -> None:
     """Theorem 7 and Corollaries 4 and 5 with no prediction, over |x_i| ≤ R or |x_i| ≤ R_i.
@@ -174,7 +189,7 @@ def test_cao_rcd(objective: tuple[str, float], scale: str, sample: str, blocks: 
     A, y = problem()
     A[:, 1] *= 0.1
     (loss, ratio), (batch, partition) = objective, blocks
-    R, alpha, T = 2.0, 0.5, 100
+    R, alpha, T = 2.0, 0.5, 99
     ranges = oracles.ranges_of(A, y, R, scale)
     H = Objective(A, y, loss, alpha, ratio)
     best, L = H.least(ranges), oracles.bounds_of(A, y, loss, ranges)
@@ -183,14 +198,15 @@ def test_cao_rcd(objective: tuple[str, float], scale: str, sample: str, blocks: 
     regret, bound = [], []
     for seed in range(SEEDS):
         order = oracles.permutation_of(len(L), seed) if partition == "random" else np.arange(len(L))
-        parts, p = oracles.chances_of(L, ranges, batch, sample, order)
-        chance = np.empty(len(L))
-        chance[order] = np.concatenate([np.full(len(part), q) for part, q in zip(parts, p, strict=True)])
+        parts, _ = oracles.chances_of(L, ranges, batch, sample, order)
         x: list[np.ndarray] = []
-        own = {"R": R, "alpha": alpha, "rounds": T, "batch": batch, "partition": partition, "predict_gradient": "none"}
-        own |= {"scale": scale, "l1_ratio": ratio}
-        list(oracles.cao_rcd(A, y, SLOPES[loss], loss=loss, sample=sample, seed=seed, epochs=1, played=x, **own))
-        played = np.array(x)
+        p: list[np.ndarray] = []
+        own = {"R": R, "alpha": alpha, "rounds": T // EPOCHS, "batch": batch, "partition": partition, "scale": scale}
+        own |= {"loss": loss, "sample": sample, "predict_gradient": "none", "l1_ratio": ratio, "seed": seed}
+        list(oracles.cao_rcd(A, y, SLOPES[loss], epochs=EPOCHS, played=x, chances=p, **own))
+        played, chance = np.array(x), np.empty((EPOCHS, len(L)))
+        chance[:, order] = np.repeat(p, [len(part) for part in parts], axis=1)
+        chance = np.repeat(chance, T // EPOCHS, axis=0)
         g = H.slopes(played) @ A
         regret.append(float((H.values(played) - best).sum()))
         bound.append(float(4 * ranges @ np.sqrt((g**2 / chance).sum(axis=0))))

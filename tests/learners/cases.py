@@ -49,7 +49,9 @@ def known(parameter: Parameter) -> tuple[Any, ...]:
 
 
 def possible(entry: Configuration, penalty: str) -> Configuration:
-    """A configuration whose other options go with its model of the loss, or with none but the linear one."""
+    """A configuration whose options go with its penalty, and with its model of the loss or none but the linear one."""
+    if penalty == "l1" and entry.get("regularizer") == "none":
+        return entry | {"regularizer": "proximal"}
     if entry.get("model") != "truncated":
         return entry
     if penalty == "group" or ("schedule" in entry and penalty in ("l2", "elastic_net")):

@@ -27,7 +27,6 @@ PREDICTIONS = ("none", "last", "mean")
 FTRL: list[tuple[str, dict[str, Any], str, dict[str, Any]]] = [
     ("ftrl-proximal", {"lam": LAMS}, "cao-ftrl", {"lam": LAMS, "predict_gradient": "none"}),
     ("ao-gd", {"R": 0.3}, "ao-ftrl", {"R": 0.3, "predict_gradient": "last"}),
-    ("cao-ftrl", {"lam": LAMS, "regularizer": "none"}, "cao-ftrl", {"lam": LAMS}),  # of an l1 penalty: it stays
 ]
 for predict in PREDICTIONS:
     own = {"predict_gradient": predict}

@@ -136,6 +136,7 @@ OUT_OF_RANGE: list[tuple[str, dict[str, Any], str]] = [
         ("onseg", {"loss": "softmax", "n_classes": 3}, "unsupported-combination", "loss='logistic'"),
         ("fobos", {"penalty": "l0"}, "unknown-penalty", "'l0'"),
         ("fobos", {"penalty": "group"}, "unsupported-combination", "penalty='group'"),
+        ("cao-ftrl", {"grid": {"regularizer": "none"}}, "unsupported-combination", "strongly convex"),
         ("fobos", {"penalty": "box", "grid": {"lam": 0.1}}, "unknown-parameter", "'lam'"),
         ("fobos", {"penalty": "elastic_net", "grid": {"l1_ratio": 1}}, "invalid-parameter", "l1_ratio=1"),
         ("fobos", {"penalty": "box", "intercept": True}, "unsupported-combination", "box"),

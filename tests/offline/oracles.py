@@ -69,6 +69,11 @@ def chances_of(
     return blocks, p / p.sum()
 
 
+def mixed(fixed: np.ndarray, seen: np.ndarray) -> np.ndarray:
+    """p of an epoch with sample = adaptive: half fixed, half by what was seen, if that is anything."""
+    return fixed / 2 + seen / seen.sum() / 2 if seen.any() else fixed
+
+
 def margin(z: np.ndarray, y: np.ndarray, loss: str) -> np.ndarray:
     """z, or the kinks yz = 1 of a hinge where only rounding separates them.
 
@@ -96,19 +101,20 @@ def cao_rcd(
     l1_ratio: float = 1.0,
     epochs: int,
     played: list[np.ndarray] | None = None,
+    chances: list[np.ndarray] | None = None,
     perturbation: float = 0.0,
 ) -> Iterator[np.ndarray]:
     """The weights without a prediction after each epoch (Theorem 7, with Σ_s σ_s(x − x_s)²/2 kept term by term).
 
-    `played` receives every x_t; the gradient of row j is multiplied by 1 + `perturbation`·cos j, so that sums that are
-    0 but for rounding are not 0.
+    `played` receives every x_t, `chances` the p of every epoch; the gradient of row j is multiplied by
+    1 + `perturbation`·cos j, so that sums that are 0 but for rounding are not 0.
     """
     n, labels, weights = A.shape[1], y.astype(float), np.array([weight_of(b) for b in y])
     weights = weights * (1.0 + perturbation * np.cos(np.arange(len(y))))
     box = ranges_of(A, y, R, scale)
     L = bounds_of(A, y, loss, box)
     order = permutation_of(n, seed) if partition == "random" else np.arange(n)
-    blocks, p = chances_of(L, box, batch, sample, order)
+    blocks, fixed = chances_of(L, box, batch, sample, order)
     g_sum, squares, Delta, g_last = np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n)
     sigma_sum, sigma_x = np.zeros(n), np.zeros(n)
 
@@ -123,6 +129,11 @@ def cao_rcd(
 
     t = 0
     for epoch in range(1, epochs + 1):
+        sides = np.array([box[block].sum() * np.linalg.norm(Delta[block]) for block in blocks])
+        seen = (sides * np.sqrt(fixed)) ** (2 / 3)
+        p = mixed(fixed, seen) if sample == "adaptive" else fixed
+        if chances is not None:
+            chances.append(p)
         for k in range(rounds):
             t += 1
             which = int(np.searchsorted(np.cumsum(p), uniform(seed, epoch, PART, k) * p.sum(), side="right"))
@@ -202,12 +213,13 @@ def caos_erm(
     penalty: str = "l1",
     l1_ratio: float = 0.0,
     played: list[np.ndarray] | None = None,
+    p_of_epochs: list[np.ndarray] | None = None,
     inside: list[float] | None = None,
 ) -> list[np.ndarray]:
     """x̄ after each epoch.
 
-    `played` is given every x_t, `inside` what `argmin` gives it. `y` is ±1, or numbers; `Label`s have weights. α may be
-    of each coordinate.
+    `played` is given every x_t, `p_of_epochs` the p of every part of every epoch, `inside` what `argmin` gives it. `y`
+    is ±1, or numbers; `Label`s have weights. α may be of each coordinate.
     """
     m, n = X.shape
     alpha, inside = np.broadcast_to(alpha, n), [] if inside is None else inside
@@ -232,11 +244,17 @@ def caos_erm(
     iterates = []
     for epoch in range(1, epochs + 1):
         of_pass = [gradients(block, x) for block in blocks_of_examples]
+        largest = np.array([abs(slope(X[j] @ x, y[j])) * np.abs(X[j]).max(initial=0.0) for j in range(m)])
+        seen = np.array([largest[block].sum() for block in blocks_of_examples])
         ends = []
         for p, blocks in enumerate(dealt):
             anchor_gradients, whole = list(of_pass), np.sum(of_pass, axis=0)
             g, sx, q, at, g_next = g_sum.copy(), sigma_x.copy(), squares.copy(), t, ahead
             chances = bound[blocks] / bound[blocks].sum()
+            if sample == "adaptive":
+                chances = mixed(chances, seen[blocks])
+            if p_of_epochs is not None:
+                p_of_epochs.append(chances)
             for a in range(-(-rounds // len(dealt))):
                 at += 1
                 drawn = int(np.searchsorted(np.cumsum(chances), uniform(seed, epoch, p, a), side="right"))

@@ -49,6 +49,7 @@ VARIANTS = {
     "previous": PREVIOUS,
     "previous, dealt": {**PREVIOUS, "placement": "dealt", "parts": 3},
 }
+ADAPTIVE = problems.caos_erm_grid({**DEALT, "sample": "adaptive", "batch": 2, "partition": "random"})[:1]
 EPOCHS = {"caos-erm": 2, "cao-rcd": 3}
 
 
@@ -129,6 +130,8 @@ CASES = {
         [{"R": R, "rounds": 150, "predict_gradient": "last", "scale": "max_abs"} for R in (0.3, 1.0)],
         2,
     ),
+    "adaptive": ("caos-erm", "l1", ADAPTIVE, 3),
+    "cao-rcd, adaptive": ("cao-rcd", "l1", cao_rcd_grid(batch=4, sample="adaptive")[:1], 3),
     "cao-rcd, l1": ("cao-rcd", "l1", cao_rcd_grid(batch=4), 3),
     "cao-rcd, elastic net": ("cao-rcd", "elastic_net", cao_rcd_grid(batch=4, partition="random"), 2),
 }
@@ -149,7 +152,7 @@ def test_the_cluster_has_the_bits_of_one_process(
     assert weights.tobytes() == fit.weights.tobytes()
     figures = metrics(tables)
     np.testing.assert_allclose([row["objective"] for row in figures], fit.objective.T.ravel(), rtol=1e-12)
-    halves = np.split(weights, 2, axis=1)
+    halves = np.split(weights, len(grid), axis=1)
     assert [row["nonzeros"] for row in figures[epochs - 1 :: epochs]] == [np.count_nonzero(half) for half in halves]
 
 
@@ -265,7 +268,8 @@ def dying(function: Callable[..., Any], steps: Iterator[int], moment: int, error
     ("name", "grid"),
     [
         *(pytest.param("caos-erm", problems.caos_erm_grid(way), marks=pytest.mark.slow) for way in ({}, PREVIOUS)),
-        *METHODS.items(),
+        ("caos-erm", ADAPTIVE),
+        ("cao-rcd", cao_rcd_grid(sample="adaptive")[:1]),
     ],
     ids=["serial", "previous", *METHODS],
 )

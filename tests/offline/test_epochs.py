@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from sparseoco.kernels.coordinate import TERMS, fill_basis
 from sparseoco.kernels.epoch import draw
 from sparseoco.learners.cao_rcd import fill_series
+from sparseoco.learners.caos_erm import KEPT
 from sparseoco.learners.numerics import cube_roots
 from sparseoco.offline.epochs import Blocks, EpochProblem, Rounds, fit_epochs, play_rounds, row_sizes
 from sparseoco.offline.passes import LocalPasses, SpanRows
@@ -358,7 +359,7 @@ SHARED: dict[str, st.SearchStrategy[Any]] = {
     "batch": st.integers(1, 5),
     "parts": st.integers(1, 5),
     "partition": st.sampled_from(["consecutive", "random"]),
-    "sample": st.sampled_from(["lipschitz", "uniform"]),
+    "sample": st.sampled_from(["lipschitz", "uniform", "adaptive"]),
 }
 
 
@@ -471,7 +472,7 @@ def test_draws_follow_the_sums_and_never_what_weighs_nothing() -> None:
     assert np.array_equal(drawn[100:], draw(cumulative, 7, 3, 2, 100, 9_900))
 
 
-@pytest.mark.parametrize("sample", ["lipschitz", "uniform"])
+@pytest.mark.parametrize("sample", ["lipschitz", "uniform", "adaptive"])
 @pytest.mark.parametrize("placement", ["serial", "dealt"])
 def test_estimates_are_unbiased(placement: str, sample: str) -> None:
     """Over all that a round can draw, in parts too, the mean of ĝ is the gradient of the whole."""
@@ -487,12 +488,15 @@ def test_estimates_are_unbiased(placement: str, sample: str) -> None:
     mean = np.zeros(X.shape[1])
     exclusive_lock = []
     for share in shares:
-        own = range(share.first, share.stop, share.step)
-        exclusive_lock += own
-        total = sum(blocks.weights[b] for b in own)
-        for b in own:
-            chance = blocks.weights[b] / total
-            g_hat = share.scale / blocks.weights[b] * np.asarray(gradients[4 * b : 4 * b + 4].sum(axis=0)).ravel()
+        own = np.arange(share.first, share.stop, share.step)
+        exclusive_lock += own.tolist()
+        weights = blocks.weights_of(own, passes.slopes(totals).__getitem__)
+        chances, fixed = weights / weights.sum(), blocks.weights[own] / blocks.weights[own].sum()
+        scale = share.scale if sample != "adaptive" else share.parts * weights.sum()
+        assert (chances >= (KEPT if sample == "adaptive" else 1.0) * fixed * (1 - 1e-12)).all()
+        assert (sample == "adaptive") == (np.abs(chances - fixed).max() > 1e-3)
+        for b, chance, weight in zip(own, chances, weights, strict=True):
+            g_hat = scale / weight * np.asarray(gradients[4 * b : 4 * b + 4].sum(axis=0)).ravel()
             mean += chance * g_hat / len(shares)
     assert sorted(exclusive_lock) == list(range(13))
     np.testing.assert_allclose(mean, totals.gradient[:, 0], rtol=1e-10)

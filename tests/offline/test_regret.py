@@ -31,7 +31,7 @@ from sparseoco.storage.tables import write_result_table
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.store.weighting import FeatureOptions
 from sparseoco.training.search_tables import METRICS_SCHEMA
-from tests.offline.oracles import bounds_of, chances_of
+from tests.offline.oracles import bounds_of, chances_of, ranges_of
 from tests.offline.problems import minimum
 from tests.oracles.ftrl import ranges
 from tests.oracles.losses import VALUES, labels_of, rows_of, unpenalised
@@ -44,13 +44,14 @@ from tests.support.searches import plain_search
 from tests.support.stores import make_store, with_columns, with_values
 
 ROWS, FEATURES, MARKS, SEED = 160, 30, 4, 3
+SCALED = {"lam": [0.3], "R": [0.2], "predict_gradient": ["none"], "schedule": ["sqrt"], "scale": ["first"]}
 ALGORITHMS: dict[str, dict[str, Any]] = {
     "fobos": {"lam": [0.01, 0.003], "eta0": [0.5]},
     "cl-fobos": {"lam": [0.01], "eta0": [0.5]},
     "ftrl-proximal": {"lam": [0.01], "R": [0.2]},
     "stda": {"lam": [0.02], "gamma": [2.0], "p": [2]},
     "rda": {"lam": [0.0], "gamma": [2.0]},
-    "cao-ftrl": {"lam": [0.3], "R": [0.2], "predict_gradient": ["none"], "schedule": ["sqrt"]},
+    "cao-ftrl": SCALED,
     "ao-gd": {"R": [0.2], "scale": ["first"]},
 }
 CLUSTER = ClusterOptions(threads=2)
@@ -137,7 +138,7 @@ DENSE = [
     ("cl-fobos", 2, {"eta0": 0.5, "lam": 0.01}),
     ("ftrl-proximal", 3, {"R": 0.2, "lam": 0.01}),
     ("stda", 4, {"gamma": 2.0, "lam": 0.02, "p": 2, "by": "subgradient", "V": 1e8}),
-    ("cao-ftrl", 6, {"R": 0.2, "lam": 0.3, "predict_gradient": "none", "schedule": "sqrt"}),
+    ("cao-ftrl", 6, {name: value for name, (value,) in SCALED.items()}),
     ("ao-gd", 7, {"R": 0.2, "scale": "first"}),
 ]
 
@@ -205,7 +206,7 @@ def test_the_tables_agree_and_give_reasons(run: Path) -> None:
         assert end["status"] == "ok"
     assert ends[3]["objective"] == "Σ_t f_t(w) + Tλ‖w‖₁, |w_i| ≤ 0.2"
     assert ends[4]["objective"] == "Σ_t f_t(w) + λ·Σ_t‖h_t∘w‖₁"
-    assert ends[6]["objective"] == "Σ_t f_t(w) + √T·λ‖w‖₁, |w_i| ≤ 0.2"
+    assert ends[6]["objective"] == "Σ_t f_t(w) + √T·λ‖w‖₁, |w_i| ≤ 0.2/|x_i| of its first row"
     assert ends[5]["status"] == "failed"
     assert "lam=0 has no comparator" in ends[5]["reason"]
 
@@ -238,7 +239,7 @@ def test_long_prefixes_are_solved_by_passes_on_the_cluster(
     weighted: bool, store: Path, weighted_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Weights go through the passes on the cluster; an intercept does not, and is refused if it is asked for."""
-    tried = GRID["algorithms"] | ({} if weighted else {"stda": {"lam": [0.02], "gamma": [2.0]}})
+    tried = GRID["algorithms"] | ({} if weighted else {"stda": {"lam": [0.02], "gamma": [2.0]}, "cao-ftrl": SCALED})
     rows, tables = weighted_store if weighted else store, []
     for name, limit in (("near", cluster_regret.NEWTON_NONZEROS), ("far", 0)):
         monkeypatch.setattr(cluster_regret, "NEWTON_NONZEROS", limit)
@@ -357,13 +358,14 @@ def test_the_first_rows_may_be_of_one_class(weighted_store: Path, tmp_path: Path
 
 
 EPOCHS = 4
+OF_FEATURES = {"batch": [2], "sample": ["adaptive"], "scale": ["max_abs"]}
 
 
 def algorithms(R: float) -> dict[str, dict[str, Any]]:
     box = {"R": [R], "alpha": [2.0]}
     return {
         "caos-erm": box | {"estimate": ["corrected", "sampled"], "sample": ["lipschitz", "uniform"]},
-        "cao-rcd": box | {"batch": [2]},
+        "cao-rcd": box | OF_FEATURES,
         "fobos": {"lam": [0.01], "eta0": [0.5]},
     }
 
@@ -386,7 +388,10 @@ class Case(NamedTuple):
     A: np.ndarray
     signs: np.ndarray
     weights: np.ndarray
-    best: float
+    ranges: np.ndarray
+    """R_i of cao-rcd, with that of the intercept."""
+    best: tuple[float, float]
+    """With one R, and with these."""
     fit: dict[str, Any]
 
 
@@ -403,9 +408,11 @@ def case(request: pytest.FixtureRequest, store: Path, tmp_path_factory: pytest.T
         )
         options = {"sample_weight": weights, "fit_intercept": True}
     A = rows_of(X.toarray().astype(float), intercept=request.param)
-    alpha, box = np.append(np.full(FEATURES, 2.0), [0.0] * request.param), [R] * FEATURES + [None] * request.param
-    best = minimum(A, 2.0 * labels - 1, alpha, box, weights)
-    return Case(folder, R, A, 2.0 * labels - 1, weights, best, {"X": X, "y": labels, **options})
+    alpha, signs, free = np.append(np.full(FEATURES, 2.0), [0.0] * request.param), 2.0 * labels - 1, [None]
+    ranges = ranges_of(A, labels_of(signs, weights), R, "max_abs")
+    boxes = ([*own[:FEATURES], *free * request.param] for own in (np.full(FEATURES, R), ranges))
+    one, several = (minimum(A, signs, alpha, box, weights) for box in boxes)
+    return Case(folder, R, A, signs, weights, ranges, (one, several), {"X": X, "y": labels, **options})
 
 
 def regret_rows(run: Path, number: int) -> list[dict[str, Any]]:
@@ -418,13 +425,13 @@ def regret_rows(run: Path, number: int) -> list[dict[str, Any]]:
         (0, "caos-erm", {"estimate": ["corrected"]}),
         (1, "caos-erm", {"estimate": ["corrected"], "sample": ["uniform"]}),
         (2, "caos-erm", {"estimate": ["sampled"]}),
-        (4, "cao-rcd", {"batch": [2]}),
+        (4, "cao-rcd", OF_FEATURES),
     ],
 )
 def test_convergence_to_the_optimum(case: Case, number: int, name: str, grid: dict[str, Any]) -> None:
     grid = grid | {"R": [case.R], "alpha": [2.0]}
     fit = fit_epochs(**case.fit, algorithm=name, grid=grid, epochs=EPOCHS, seed=SEED)
-    best, rows = case.best, regret_rows(case.run, number)
+    best, rows = case.best[number == 4], regret_rows(case.run, number)
     assert [row["epoch"] for row in rows] == [1, 2, 3, 4]
     each, H = rows[0]["T"], [case.weights.sum() * np.log(2), *fit.objective[:, 0]]
     for s, row in enumerate(rows, start=1):
@@ -438,7 +445,8 @@ def test_convergence_to_the_optimum(case: Case, number: int, name: str, grid: di
         assert not row["exact"]
     (end,) = [end for end in table(case.run, "slopes") if end["configuration"] == number]
     assert end["suboptimality"] == rows[-1]["suboptimality"] >= -end["suboptimality_open"]
-    assert end["objective"] == f"Σ_j f_j({'w, b' if 'fit_intercept' in case.fit else 'w'}) + α‖w‖₁, |w_i| ≤ {case.R:g}"
+    variables, own = "w, b" if "fit_intercept" in case.fit else "w", "/max_j |a_{j,i}|" if number == 4 else ""
+    assert end["objective"] == f"Σ_j f_j({variables}) + α‖w‖₁, |w_i| ≤ {case.R:g}{own}"
     assert end["exact"] is False
 
 
@@ -453,12 +461,12 @@ def test_bounds(case: Case) -> None:
         for row in regret_rows(case.run, number):
             assert row["bound"] == pytest.approx(8 * n * R * np.sqrt(row["T"]) * size)
             assert row["bound"] > row["regret"]
-    box = np.full(n, R)
+    box = case.ranges
     L = bounds_of(A, labels_of(case.signs, case.weights), "logistic", box)
     blocks, _ = chances_of(L, box, 2, "lipschitz")
-    sides = np.array([len(block) * R * np.linalg.norm(L[block]) for block in blocks])
+    sides = np.array([box[block].sum() * np.linalg.norm(L[block]) for block in blocks])
     for row in regret_rows(case.run, 4):
-        assert row["bound"] == pytest.approx(4 * np.sqrt(row["T"]) * (sides ** (2 / 3)).sum() ** 1.5)
+        assert row["bound"] == pytest.approx(4 * np.sqrt(2 * row["T"]) * (sides ** (2 / 3)).sum() ** 1.5)
         assert row["bound"] > row["regret"]
     none = [row for number in (2, 3) for row in regret_rows(case.run, number)]
     assert {row[bound] for row in none for bound in ("bound", "data_bound")} == {None}

@@ -210,7 +210,7 @@ def test_uncertain_marks_are_left_out() -> None:
         ("ao-gd", {"R": 1.0, "predict_gradient": "none"}, "l1", "Σ_t f_t(w), |w_i| ≤ 1"),
         ("sgft", {"lam": 0.1, "p": 2}, "l1", "Σ_t f_t(w) + λ·Σ_t‖h_t∘w‖₁"),
         ("stda", {"lam": 0.1, "p": 2}, "l1", "Σ_t f_t(w) + λ·Σ_t‖h_t∘w‖₁"),
-        ("cao-rcd", {"R": 0.5, "scale": "none"}, "box", "Σ_j f_j(w), |w_i| ≤ 0.5"),
+        ("cao-rcd", {"R": 0.5, "scale": "max_abs"}, "box", "Σ_j f_j(w), |w_i| ≤ 0.5/max_j |a_{j,i}|"),
         *(
             ("cao-ftrl", {"lam": 0.2, "R": 0.5, "schedule": schedule, "predict_gradient": "none"}, "l1", formula)
             for schedule, formula in (
@@ -239,8 +239,6 @@ def test_the_penalty_of_a_comparator() -> None:
         ("fobos", {"lam": 0.1}, "logistic", "group", "unsupported-combination"),
         ("ons", {}, "logistic", "l1", "unsupported-combination"),
         ("fobos", {"lam": 0.0}, "logistic", "l1", "no-comparator"),
-        ("cao-rcd", {"alpha": 0.1, "R": 0.5, "scale": "max_abs"}, "logistic", "l1", "unsupported-combination"),
-        ("cao-ftrl", {"lam": 0.1, "R": 0.5, "scale": "first"}, "logistic", "l1", "unsupported-combination"),
     ],
 )
 def test_missing_comparators(algorithm: str, parameters: dict[str, Any], loss: str, penalty: str, code: str) -> None:

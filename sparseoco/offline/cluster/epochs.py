@@ -159,7 +159,7 @@ class EpochMethod:
         self.diverged = np.zeros(len(self.problem.configurations), np.int64)
         """(configurations,): the round (from 1) in which it diverged, or 0."""
         self.examples = 0
-        """Examples read per epoch."""
+        """Examples read so far."""
         self.data_bounds = np.zeros(len(self.problem.configurations))
         """(configurations,): 4 Σ_i R_iΔ_i, of all outputs."""
         self._folder = folder.resolve()
@@ -198,10 +198,10 @@ class EpochMethod:
         self.data_bounds = self.problem.by_configuration(np.array(found["data_bounds"], np.float64))
 
 
-def commit_state(path: Location, described: dict[str, int], method: EpochColumns | Coordinates, examples: int) -> None:
+def commit_state(path: Location, described: dict[str, int], method: EpochColumns | Coordinates) -> None:
     """Write the state of an epoch: a checkpoint `path`, an npy file of the weights, and last a JSON file.
 
-    `described` has the number of the ``epoch``; `examples` are those that an epoch reads.
+    `described` has the number of the ``epoch`` and of the ``examples`` read so far.
     """
     arrays: dict[str, NDArray[Any]] = {"state": method.state}
     if isinstance(method, EpochColumns):  # no column of the other method can diverge
@@ -214,7 +214,8 @@ def commit_state(path: Location, described: dict[str, int], method: EpochColumns
         configurations, scale = method.problem.configurations, method.draws.scale[:, None]
     R = np.repeat([c["R"] for c in configurations], method.state.shape[2] // len(configurations))
     terms = 4.0 * scale * R * method.state[:, 1]
-    short = {"epoch": described["epoch"], "diverged": method.diverged.tolist(), "examples": examples}
+    short: dict[str, Any] = {name: described[name] for name in ("epoch", "examples")}
+    short["diverged"] = method.diverged.tolist()
     # The exact sum, so that bits do not depend on the other columns; no number is infinite where JSON has none.
     short["data_bounds"] = [math.fsum(own) if np.isfinite(own).all() else None for own in terms.T]
     commit_json(path.with_suffix(".json"), short)
@@ -226,9 +227,9 @@ def commit_state(path: Location, described: dict[str, int], method: EpochColumns
 # placement = serial is the paper's algorithm. One task plays all rounds: it reads the drawn examples from its worker's
 # corpus, a few thousand at a time, and their slopes from the files of the pass. The rounds take the time of one thread
 # whatever the cluster. A worker holds three numbers per feature and column (Z, Δ and, if corrected, the pass's
-# gradient, or the next prediction if it is the previous mini-batch's) and four per example (its size, the cumulative
-# sum, its place in the order of the mini-batches and its row; with predict_gradient = last a slope per column as well),
-# and lays out the shards it draws from, eventually all of them.
+# gradient, or the next prediction if it is the previous mini-batch's) and five per example (its size and largest value,
+# the cumulative sum, its place in the order of the mini-batches and its row; with predict_gradient = last or
+# sample = adaptive a slope per column as well), and lays out the shards it draws from, eventually all of them.
 #
 # placement = dealt: part p of `parts` owns every `parts`-th mini-batch, a sample of all examples, and plays its share
 # of the rounds on them only, from the state at the beginning of the epoch; then the parts' states are averaged (see
@@ -260,7 +261,7 @@ class SampledOnCluster(EpochMethod):
         sizes = self._row_sizes()
         blocks = Blocks.of(sizes, self.problem.configurations[0], task.block.setting.seed)
         self._shares = blocks.shares(self.problem.configurations[0])
-        self.examples = sizes.size + sum(share.rounds for share in self._shares) * blocks.batch
+        self._each = len(sizes) + sum(share.rounds for share in self._shares) * blocks.batch
 
     def _play(self, before: Location | None, target: Location) -> None:
         done = self._passes.run(self.weights_file, self.problem.pass_request)
@@ -279,16 +280,16 @@ class SampledOnCluster(EpochMethod):
             for place, share in zip(places, shares, strict=True)
         ]
         total = self._pool.tree(parts) if parts else None  # no example has a feature: there is nothing to learn
-        return self._pool.submit(_finish, self.task, target, total, len(parts), epoch, self.examples)
+        return self._pool.submit(_finish, self.task, target, total, len(parts), epoch, epoch * self._each)
 
     def _row_sizes(self) -> Floats:
-        """L_j of the examples of the span; computed once and stored."""
+        """`epochs.row_sizes` of the span; computed once and stored."""
         if not self._sizes_path.exists():
             bounds = self._passes.bounds
             runs = [bounds[i : i + LEAVES_PER_TASK] for i in range(0, len(bounds), LEAVES_PER_TASK)]
             sizes = self._pool.map(_sizes, [(self.task, run) for run in runs])
-            write_array(self._sizes_path, np.concatenate([np.zeros(0), *sizes]))
-        return read_rows(self._sizes_path, 1)[:, 0]
+            write_array(self._sizes_path, np.concatenate([np.zeros((0, 2)), *sizes]))
+        return read_rows(self._sizes_path)
 
 
 class SlopeFiles:
@@ -324,7 +325,7 @@ def _play_samples(
     gradient = done.sums().gradient if first["estimate"] == "corrected" else None
     rows = task.span.rows(corpus.n_rows, 0, corpus.n_rows)
     seed = task.block.setting.seed
-    blocks = Blocks.of(read_rows(sizes, 1)[:, 0], first, seed)
+    blocks = Blocks.of(read_rows(sizes), first, seed)
     rounds = epochs.Rounds(corpus, rows, SlopeFiles(done), gradient, blocks, seed, epoch)
     return epochs.play_rounds(method, rounds, share, check_worker_running)
 
@@ -334,7 +335,7 @@ def _finish(task: EpochTask, target: Location, total: State | None, count: int, 
     method = task.problem.sampled()
     if total is not None:
         method.state, method.rounds, method.diverged = total.mean(count)
-    commit_state(target, {"epoch": epoch, "rounds": method.rounds}, method, examples)
+    commit_state(target, {"epoch": epoch, "rounds": method.rounds, "examples": examples}, method)
 
 
 def _sizes(task: EpochTask, bounds: list[tuple[int, int]]) -> Floats:
@@ -381,13 +382,13 @@ class CoordinatesOnCluster(EpochMethod):
 
 def _play_coordinates(task: EpochTask, columns: StoreReference, before: Location | None, target: Location) -> None:
     """Play one epoch on a worker, from the last state to the next."""
-    method = open_coordinates(task, columns)
+    method, examples = open_coordinates(task, columns), 0
     if before is not None:
         with read_checkpoint(before) as (described, read):
             read("state", method.state)
-            method.epoch = int(described["epoch"])
+            method.epoch, examples = int(described["epoch"]), int(described["examples"])
     method.play(check_worker_running)
-    commit_state(target, {"epoch": method.epoch}, method, method.examples)
+    commit_state(target, {"epoch": method.epoch, "examples": examples + method.examples}, method)
 
 
 def open_coordinates(task: EpochTask, columns: StoreReference) -> Coordinates:
@@ -444,7 +445,7 @@ def _tables(client: Client, method: EpochMethod) -> list[Tables]:
     objectives = found.weighted_loss_sum + summary.penalties
     diverged = (method.diverged > 0) | ~np.isfinite(found.loss_sum[0])
     reasons = [f"diverged in round {t:,}" if out else "" for t, out in zip(method.diverged, diverged, strict=True)]
-    rows = np.full(len(method.diverged), method.epoch * method.examples)
+    rows = np.full(len(method.diverged), method.examples)
     nonzeros, numbers = (summary.kept.sum(axis=0), summary.used), method.task.store.n_classes is None
     metrics = metric_rows(method.epoch, rows, training, held_out, summary.scores, *nonzeros, reasons, numbers=numbers)
     tables: list[Tables] = []

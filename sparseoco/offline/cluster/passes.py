@@ -1,6 +1,5 @@
 """Full passes over a store on a cluster, and what they find: the optimum, and the least penalty without weights."""
 
-import math
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -277,7 +276,8 @@ LEAF_NONZEROS = 1 << 18  # of a pass of the solver
 
 
 class PassProblem(NamedTuple):
-    """A problem over the rows of a span, and the stopping criteria; `factors` returns those of the passes, if any."""
+    """A problem over the rows of a span, and the stopping criteria; `factors` returns those of the passes, and
+    `ranges` those of the box, if any."""
 
     source: RowsSource
     span: Span
@@ -285,6 +285,7 @@ class PassProblem(NamedTuple):
     tol: float
     max_passes: int
     factors: Callable[[], Floats] | None = None
+    ranges: Callable[[], Floats] | None = None
 
 
 def write_column(column: ColumnProgress, path: Location) -> None:
@@ -294,7 +295,7 @@ def write_column(column: ColumnProgress, path: Location) -> None:
 
 def read_column(path: Location) -> ColumnProgress:
     """What `write_column` wrote, without the problem of the column. Raises `StorageError`."""
-    column = ColumnProgress(0, Regulariser(0.0, 0.0, math.inf), np.zeros(0), np.zeros(0))
+    column = ColumnProgress(0, Regulariser(0.0, 0.0, np.zeros(0)), np.zeros(0), np.zeros(0))
     with tables.read_checkpoint(path) as (_, read):
         column.restore({name: read(name) for name in column.state()})
     return column
@@ -324,13 +325,14 @@ def _continue(task: PassProblem, work: Location, checkpoint: Location, files: Se
         return len(files)
     with worker_client() as client:
         passes = ClusterPasses(client, task.source, work, task.span, leaf_nonzeros=LEAF_NONZEROS)
-        passes.factors = None if task.factors is None else task.factors()
+        passes.factors, ranges = (None if own is None else own() for own in (task.factors, task.ranges))
         memory = int(worker_shape(client).memory * SOLVER_SHARE)
         state: dict[str, NDArray[Any]] | None = None
         # From the start if the checkpoint is missing or corrupt.
         with suppress(StorageError), tables.read_checkpoint(checkpoint) as (description, read):
             state = {name: read(name) for name in description["names"]}
-        solver = QuasiNewton(passes, task.problem, tol=task.tol, max_passes=task.max_passes, memory=memory, saved=state)
+        options: dict[str, Any] = {"tol": task.tol, "max_passes": task.max_passes, "saved": state, "ranges": ranges}
+        solver = QuasiNewton(passes, task.problem, memory=memory, **options)
         finished = solve(solver, check_worker_running, SOLVER_SECONDS)
     if not finished:
         state = solver.state()
@@ -510,7 +512,7 @@ def run_optimum(session: Session, out: Location, options: OptimumOptions) -> Non
             return
     remove_file(done)
     work = out / ".columns"
-    files = [(work / digest / f"column-{i}.npz").resolve() for i in range(len(problem.columns))]
+    files = [(work / digest / f"column-{i}.npz").resolve() for i in range(problem.size)]
     reference = store_reference(store)
 
     def report(solved: int) -> None:

@@ -73,8 +73,9 @@ def sampled_rounds(marks: Sequence[int], number: int) -> list[int]:
 # with the h of the learner itself: Oiwa et al. (2011), Theorem 1; (2012), (19). f_t has the sample weight of its row. A
 # learner with an intercept is compared with the minimum over b, too, of the losses of ⟨w, x⟩ + b.
 #
-# With scale = first, and no penalty, |w_i| ≤ R_i, the learner's own: R divided by the feature's value in the first row
-# that the learner updated it by. Before that row the coordinate is 0 for any R_i. w_i = 0 if there is none.
+# With a `scale`, |w_i| ≤ R_i, the learner's own. With first, R divided by the feature's value in the first row that the
+# learner updated it by: before that row the coordinate is 0 for any R_i, with a penalty too, and w_i = 0 if there is
+# none. Theorems 1 to 6 are of each coordinate alone, so the bounds have R_i for R.
 
 
 class Comparator(NamedTuple):
@@ -129,7 +130,8 @@ class Comparator(NamedTuple):
         else:
             penalty = f" + {weight}(ρ‖w‖₁ + (1 − ρ)‖w‖²/2), ρ = {self.l1_ratio:g}"
         losses = ("Σ_j f_j(" if self.epochs else "Σ_t f_t(") + ("w, b)" if self.intercept else "w)")
-        box = f", |w_i| ≤ {self.R:g}" + ("/|x_i| of its first row" if self.scaled else "") if self.R is not None else ""
+        own = "/max_j |a_{j,i}|" if self.epochs else "/|x_i| of its first row"
+        box = f", |w_i| ≤ {self.R:g}{own if self.scaled else ''}" if self.R is not None else ""
         return losses + penalty + box
 
 
@@ -138,7 +140,7 @@ def find_comparator(
 ) -> Comparator:
     """The comparator of a configuration, which may have an intercept. Raises `InputError` if there is none."""
     definition, kind, joint = find_algorithm(algorithm), find_penalty(penalty), find_loss(loss).joint
-    R, lam, scale = parameters.get("R"), parameters.get("lam", 0.0), parameters.get("scale", "none")
+    R, lam, scaled = parameters.get("R"), parameters.get("lam", 0.0), parameters.get("scale", "none") != "none"
     reasons = (
         (joint, f"loss={loss!r} is joint over the classes: search with loss={joint!r}, one loss per class"),
         (
@@ -146,11 +148,6 @@ def find_comparator(
             f"optima with groups are found for smooth losses ({', '.join(SMOOTH_LOSSES)}), not for {loss}",
         ),
         (definition.touches_all_features, f"{algorithm} has a convex set instead of a penalty or a box"),
-        (
-            scale != "none" and (lam > 0 or not definition.online),
-            f"{algorithm} with scale={scale!r} has a range for every weight, and optima with such ranges are found for "
-            "streams without a penalty, lam=0",
-        ),
     )
     for applies, reason in reasons:
         if applies:
@@ -158,7 +155,7 @@ def find_comparator(
     ratio = {"l2": 0.0, "elastic_net": parameters.get("l1_ratio", 1.0)}.get(penalty, 1.0)
     if not definition.online:
         alpha = parameters.get("alpha", 0.0)
-        return Comparator(alpha, ratio, R, own_history=False, intercept=intercept, epochs=True)
+        return Comparator(alpha, ratio, R, own_history=False, intercept=intercept, epochs=True, scaled=scaled)
     if R is None and lam == 0:
         raise InputError(
             f"{algorithm} with lam=0 has no comparator: without a penalty or a box the best fixed weights may be "
@@ -169,8 +166,7 @@ def find_comparator(
         return Comparator(lam, 1.0, R, own_history=False, intercept=intercept, grouped=True)
     rule = definition.under(kind).rule(find_loss(loss), kind, parameters)
     schedule = parameters.get("schedule", "constant")
-    own_history, scaled = rule.threshold is not None, scale != "none"
-    return Comparator(lam, ratio, R, own_history, intercept, schedule=schedule, scaled=scaled)
+    return Comparator(lam, ratio, R, rule.threshold is not None, intercept, schedule=schedule, scaled=scaled)
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -127,7 +127,8 @@ def block_quantities(L: Floats, R: Floats, batch: int) -> dict[str, float]:
 
 
 def measure_epochs(session: Session, block: Block, cells: Location, work: Location) -> dict[str, Any]:
-    """Run a block of one configuration; returns its marks, status and the inputs of its bound. No rows are held out.
+    """Run a block of one configuration; returns its marks, status, the inputs of its bound and R_i/R (features,
+    outputs), or None for one R. No rows are held out.
 
     The cells of its epochs go to `cells`, its state to `work`. Raises `InputError` and `SparseocoError`.
     """
@@ -147,6 +148,7 @@ def measure_epochs(session: Session, block: Block, cells: Location, work: Locati
         "status": ends[-1]["status"],
         "reason": ends[-1]["reason"],
         "quantities": facts["quantities"],
+        "scale": facts["scale"],
     }
 
 
@@ -157,7 +159,7 @@ def _facts(task: EpochTask, columns: StoreReference | None) -> dict[str, Any]:
     sums = Sums(0.0, 0.0, 0.0)
     for rows in examples.chunks(0, corpus.n_rows):
         sums += Sums.of(rows, problem.loss, problem.positive, parameters["R"])
-    quantities = {"n": float(problem.coordinates), "L": sums.L, "L2": sums.L2}
+    quantities, scale = {"n": float(problem.coordinates), "L": sums.L, "L2": sums.L2}, None
     if columns is None:
         blocks = Blocks.of(row_sizes(examples, 0, corpus.n_rows), parameters, task.block.setting.seed)
         rounds = sum(share.rounds for share in blocks.shares(parameters))
@@ -165,9 +167,11 @@ def _facts(task: EpochTask, columns: StoreReference | None) -> dict[str, Any]:
     else:
         method = open_coordinates(task, columns)
         rounds = method.draws.rounds
+        if parameters["scale"] != "none":
+            scale = np.repeat(method.draws.scale[: problem.n_features, None], problem.outputs, axis=1)
         L, _, order, batch = method.draws.sampling
         quantities |= block_quantities(L[order], method.ranges[order, 0], batch)
-    return {"rounds": rounds, "at_zero": sums.at_zero, "quantities": quantities}
+    return {"rounds": rounds, "at_zero": sums.at_zero, "quantities": quantities, "scale": scale}
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -199,7 +203,7 @@ class Target(NamedTuple):
     or that of a curve with the factors R_i/R."""
 
     def factors(self) -> Floats | None:
-        """(features, outputs): what weights are multiples of; see `weight_factors`. R_i/R, of weights in a box."""
+        """(features, outputs): what weights are multiples of; see `weight_factors`. R_i/R, if weights have ranges."""
         if self.curve is None:
             return None
         path, mark = self.curve
@@ -229,32 +233,30 @@ def comparator_problem(loss: str, positive: tuple[int, ...], comparator: Compara
     return OptimumProblem(loss, (comparator.alpha(T),), comparator.l1_ratio, box, positive)
 
 
+def grouped_optimum(passes: LocalPasses, problem: OptimumProblem, tol: float, groups: NDArray[np.int64]) -> Solution:
+    """The optimum of a comparator, a problem of one α, whose penalty is of groups (features,)."""
+    found = minimise_groups(passes, problem, groups, tol=tol)
+    weights = found.weights[0].reshape(passes.shape.n_features, len(problem.positive))
+    return Solution(weights, float(found.objective[0]), float(found.gap[0]), np.atleast_1d(found.intercept[0]))
+
+
 def find_optimum(
-    passes: LocalPasses,
-    problem: OptimumProblem,
-    tol: float,
-    factors: Floats | None = None,
-    groups: NDArray[np.int64] | None = None,
+    passes: LocalPasses, problem: OptimumProblem, tol: float, factors: Floats | None = None, *, ranges: bool = False
 ) -> Solution:
     """The optimum of a comparator, a problem of one α, over the span of `passes`.
 
-    With `factors` (features, outputs) the penalty is weighted by their inverse (see `weight_factors`), and the box is
-    that of the weights divided by them. With `groups` (features,) the penalty is of groups.
+    With `factors` (features, outputs) the penalty is weighted by their inverse (see `weight_factors`); or, as `ranges`,
+    they are factors of the box.
     """
-    if groups is not None:
-        one = minimise_groups(passes, problem, groups, tol=tol)
-        shape = (passes.shape.n_features, len(problem.positive))
-        return Solution(
-            one.weights[0].reshape(shape), float(one.objective[0]), float(one.gap[0]), np.atleast_1d(one.intercept[0])
-        )
     parts = []
     alone = [] if factors is None else [((y,), h) for y, h in zip(problem.positive, factors.T, strict=True)]
     together: list[tuple[tuple[int, ...], Floats | None]] = [(problem.positive, None)]
     for outputs, own in alone or together:
-        scaled = passes if own is None else passes.scaled(own)
-        found = minimise(scaled, problem._replace(positive=outputs), tol=tol)
+        weighted = None if ranges else own
+        scaled = passes if weighted is None else passes.scaled(weighted)
+        found = minimise(scaled, problem._replace(positive=outputs), tol=tol, ranges=own if ranges else None)
         weights = found.weights[0].reshape(passes.shape.n_features, len(outputs))
-        weights = weights if own is None else weights * own[:, None]
+        weights = weights if weighted is None else weights * weighted[:, None]
         parts.append((weights, float(found.objective[0]), float(found.gap[0]), np.atleast_1d(found.intercept[0])))
     weights, objectives, gaps, intercepts = zip(*parts, strict=True)
     return Solution(np.hstack(weights), sum(objectives), sum(gaps), np.concatenate(intercepts))
@@ -274,13 +276,15 @@ def optimum_task(stream: Stream, target: Target) -> None:
     place[seen] = np.arange(seen.size)
     matrix = scipy.sparse.csr_matrix((rows.values, place[rows.indices], rows.indptr), shape=(T, seen.size), copy=False)
     passes = local_passes(matrix, rows.labels, row_weights(rows), fit_intercept=target.comparator.intercept)
-    factors, groups = target.factors(), None
+    factors = target.factors()
     own = None if factors is None else factors[seen]
     problem = comparator_problem(stream.setting.loss, stream.positive, target.comparator, T)
     if target.comparator.grouped:
         named = stream.setting.feature_groups
         groups = np.unique(seen if named is None else named.read(store)[seen], return_inverse=True)[1]
-    found = find_optimum(passes, problem, target.tol, own, groups)
+        found = grouped_optimum(passes, problem, target.tol, groups)
+    else:
+        found = find_optimum(passes, problem, target.tol, own, ranges=target.comparator.scaled)
     weights = np.zeros((store.n_features, len(stream.positive)))
     weights[seen] = found.weights
     found._replace(weights=weights).write(target.path)
@@ -300,9 +304,11 @@ def solve_by_cluster(client: Client, stream: Stream, targets: Sequence[Target], 
     together = [stream.positive] if first.curve is None else [(label,) for label in stream.positive]
     for i, positive in enumerate(together):
         problem = comparator_problem(setting.loss, positive, first.comparator, T)._replace(alphas=alphas)
-        own = [work / f"{i}" / f"{column}.npz" for column in range(len(problem.columns))]
+        own = [work / f"{i}" / f"{column}.npz" for column in range(problem.size)]
         factors = None if first.curve is None else partial(_output_factors, first, i)
-        cluster_passes.solve_by_passes(client, PassProblem(source, span, problem, first.tol, MAX_PASSES, factors), own)
+        kinds = (None, factors) if first.comparator.scaled else (factors, None)
+        task = PassProblem(source, span, problem, first.tol, MAX_PASSES, *kinds)
+        cluster_passes.solve_by_passes(client, task, own)
         files += own
     for i, target in enumerate(targets):
         TaskPool(client, cluster_passes.FAILURE).call(_write_solution, files[i * outputs : (i + 1) * outputs], target)
@@ -318,7 +324,8 @@ def _output_factors(target: Target, output: int) -> Floats:
 
 def _write_solution(files: Sequence[Location], target: Target) -> None:
     """Write the `Solution` of one comparator from the solved columns of its outputs."""
-    columns, factors = [cluster_passes.read_column(file) for file in files], target.factors()
+    columns = [cluster_passes.read_column(file) for file in files]
+    factors = None if target.comparator.scaled else target.factors()
     weights = np.stack([column.best for column in columns], axis=1)
     weights = weights if factors is None else weights * factors
     objective, gap = sum(column.objective for column in columns), sum(column.gap for column in columns)
@@ -550,7 +557,9 @@ class Regret:
             except Exception as error:  # of a worker; `failure_reason` re-raises errors that affect every block
                 curve.failure = failure_reason(error)
             else:
-                write_checkpoint(curve.path, {"measurement": curve.measurement.described, **found}, [])
+                scale = found.pop("scale")
+                arrays = [] if scale is None else [("scale", scale)]
+                write_checkpoint(curve.path, {"measurement": curve.measurement.described, **found}, arrays)
         remove_folder(work)
 
     def _find_optima(self, curves: Sequence[_Curve]) -> None:
