@@ -308,7 +308,7 @@ SAMPLED = {"estimate": "sampled"}
         ("caos-erm", "l1", {"predict_gradient": "last"}, 1e-3, False),
         ("caos-erm", "l1", {"placement": "dealt", "parts": 4}, 1e-2, False),
         ("caos-erm", "l1", {"rounds": 300}, 5e-3, True),
-        *(("optimistic-averaging", penalty, {}, 1e-2, False) for penalty in RATIOS),
+        *(("optimistic-averaging", penalty, {}, 1.5e-2, False) for penalty in RATIOS),
         ("optimistic-averaging", "l1", {}, 1e-2, True),
     ],
 )
