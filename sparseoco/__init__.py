@@ -6,20 +6,25 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sparseoco.core.errors import InputError, SparseocoError, StorageError
     from sparseoco.estimators import SparseOnlineClassifier, SparseOnlineRegressor
+    from sparseoco.interface import Comparison, Evaluation, Explanations, Model, Run, ScoredCorpus, run, score
     from sparseoco.offline.epochs import fit_epochs
     from sparseoco.offline.optimum import Optimum, offline_optimum
     from sparseoco.store.shards import Store, read_shards
     from sparseoco.training.learner import Learner
-    from sparseoco.training.models import Model
     from sparseoco.training.search_tables import read_metrics
 
     __version__: str
 
 __all__ = [
+    "Comparison",
+    "Evaluation",
+    "Explanations",
     "InputError",
     "Learner",
     "Model",
     "Optimum",
+    "Run",
+    "ScoredCorpus",
     "SparseOnlineClassifier",
     "SparseOnlineRegressor",
     "SparseocoError",
@@ -30,6 +35,8 @@ __all__ = [
     "offline_optimum",
     "read_metrics",
     "read_shards",
+    "run",
+    "score",
 ]
 
 
@@ -39,8 +46,8 @@ _MODULES = {
     "offline.epochs": ("fit_epochs",),
     "offline.optimum": ("Optimum", "offline_optimum"),
     "store.shards": ("Store", "read_shards"),
+    "interface": ("Comparison", "Evaluation", "Explanations", "Model", "Run", "ScoredCorpus", "run", "score"),
     "training.learner": ("Learner",),
-    "training.models": ("Model",),
     "training.search_tables": ("read_metrics",),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
@@ -58,4 +65,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *_HOMES]
+    return sorted(__all__)

@@ -28,6 +28,7 @@ LAYERS = (
     "ops",
     "papers",
     "cli",
+    "interface",
     "__main__",
 )
 

@@ -95,11 +95,11 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, num
 
 @contextmanager
 def progress_bars() -> Iterator[None]:
-    """Draw a bar for the progress of each step on a terminal, with the time left.
+    """Draw a bar for the progress of each step on a terminal or in a notebook, with the time left.
 
     Elsewhere, also if TERM is dumb, print a line with the time left now and then, the first after `FIRST_LINE` seconds.
     """
-    if not errors.is_terminal or errors.is_dumb_terminal:
+    if not (errors.is_terminal or errors.is_jupyter) or errors.is_dumb_terminal:
         with progress_to(ProgressLines(print_error)):
             yield
         return

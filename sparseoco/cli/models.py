@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from sparseoco.cli.console import print_error, print_line, print_table, progress_bars
@@ -272,11 +273,13 @@ def compare(
     """
     if given and not inputs:
         raise InputError("--where is of the documents of INPUT: name some.", code="unsupported-combination")
+    from sparseoco.pipeline.evaluation import evaluate_model
     from sparseoco.pipeline.explanation import compare_models
     from sparseoco.training.models import Model
 
+    evaluate = partial(evaluate_model, inputs=inputs, where=given.get("where", {})) if inputs else None
     with progress_bars():
-        found = compare_models(Model(first), Model(second), inputs or (), given.get("where", {}), limit=features)
+        found = compare_models(Model(first), Model(second), evaluate, limit=features)
     if as_json:
         print(json.dumps(found.described, indent=1, ensure_ascii=False))
     else:

@@ -37,7 +37,7 @@ SearchFlags = Annotated[
 ]
 Halving = Annotated[float | None, typer.Option(rich_help_panel=EARLY_STOPPING)]
 TRAIN_FIELDS = (
-    *("loss", "penalty", "intercept", "class_weight", "epochs", "shuffle"),
+    *("loss", "penalty", "feature_groups", "intercept", "class_weight", "epochs", "shuffle"),
     *("warm_start", "features_from", "dtype", "seed", "max_memory"),
 )
 TrainFlags = Annotated[dict[str, Any], ModelOptions(SearchOptions, only=TRAIN_FIELDS)]

@@ -12,7 +12,7 @@ import numpy as np
 
 from sparseoco.cli.console import print_error, print_line, spelled
 from sparseoco.core.errors import SparseocoError
-from sparseoco.core.formatting import metric_name, plural
+from sparseoco.core.formatting import metric_name, metric_with_interval, plural
 from sparseoco.learners import without_defaults
 from sparseoco.storage.inputs import Pin, changed, local_pin
 from sparseoco.storage.locations import Location
@@ -244,15 +244,15 @@ def summarize_evaluation(result: Mapping[str, Any], metric: str = "error") -> st
         left += f", {plural(result['bad_rows'], 'malformed row')} left out"
     if "missing" in result:
         left += f", no value of {', '.join(f'{name} in {rows:,}' for name, rows in result['missing'].items())}"
-    where = f"on {plural(result['rows'], 'document')}{left}"
-    if "rmse" in result:
-        return f"RMSE {result['rmse']:.4g}, MAE {result['mae']:.4g}, R² {result.get('r2', float('nan')):.4f} {where}"
-    sentence = f"error {result['error']:.2%} {where}"
+    names = ["error", "f1", "f1_macro", "average_precision", "roc_auc", "log_loss"]
+    names = ["rmse", "mae", "r2"] if "rmse" in result else [metric, *(name for name in names if name != metric)]
+    intervals = result.get("intervals", {})
+    figures = {name: metric_with_interval(name, result[name], intervals.get(name)) for name in names if name in result}
+    first, *others = [f"{metric_name(name)} {figure}" for name, figure in figures.items()]
+    sentence = ", ".join([f"{first} on {plural(result['rows'], 'document')}{left}", *others])
     if "majority_error" in result:
-        sentence += f" (majority class: error {result['majority_error']:.2%})"
-    names = ["f1", "f1_macro", "average_precision", "roc_auc", "log_loss"]
-    names += [metric] if metric not in ("error", *names) else []
-    return sentence + "".join(f", {metric_name(name)} {result[name]:.4f}" for name in names if name in result)
+        sentence += f"; always the majority class: error {result['majority_error']:.2%}"
+    return sentence + ("; 95% intervals in brackets" if intervals else "")
 
 
 def summarize_scores(folder: Location) -> None:
@@ -317,6 +317,12 @@ def summarize_model(model: Model) -> None:
     if origin is not None:
         weights = f"{origin['found']:,} of {origin['weights']:,} weights found in this vocabulary"
         print_line(f"warm start: {'learner state restored' if origin['state'] else weights}")
+    groups = description.get("feature_groups")
+    if groups is not None:
+        print_line(
+            f"groups: {groups['kept']:,} of {groups['groups']:,} groups of features have a weight; "
+            f"{groups['single']:,} groups are of one feature"
+        )
     subset = description.get("features_from")
     if subset is not None:
         print_line(f"features: {subset['features']:,} with nonzero weights in the other model")

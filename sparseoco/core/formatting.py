@@ -206,6 +206,19 @@ def metric_with_error(metric: str, value: float | None, error: float | None) -> 
     return digits if not error else f"{digits} ± {error:.4f}"
 
 
+def metric_with_interval(metric: str, value: float | None, interval: tuple[float, float] | None) -> str:
+    """A metric and the bounds of its confidence interval; an error is in per cent.
+
+    >>> metric_with_interval("error", 0.0554, (0.0349, 0.087)), metric_with_interval("f1", 0.94, None)
+    ('5.54% [3.49, 8.70]', '0.9400')
+    """
+    if value is None or interval is None:
+        return metric_with_error(metric, value, None)
+    factor, digits, unit = (100, 2, "%") if metric == "error" else (1, 4, "")
+    figure, low, high = (f"{factor * number:.{digits}f}".replace("-", "−") for number in (value, *interval))
+    return f"{figure}{unit} [{low}, {high}]"
+
+
 def integer(number: float | None) -> str:
     """A count with separated thousands.
 

@@ -315,6 +315,11 @@ def by_row(labels: np.ndarray) -> np.ndarray:
     return labels if labels.ndim == 2 else labels[:, None]
 
 
+def in_float64(rows: Rows) -> Rows:
+    """Rows with float64 values."""
+    return rows._replace(values=rows.values.astype(np.float64, copy=False))
+
+
 def add_nonzeros(weights: np.ndarray, bins: np.ndarray, out: np.ndarray) -> None:
     """Add to int64 ``out[bin, column]`` the nonzero entries of ``weights[feature, column]``; NaN counts as nonzero."""
     for number in range(len(out)):

@@ -17,7 +17,7 @@ from numba import types
 
 from sparseoco.core.compile_cache import address_call, compiled_address, compiled_restrict, register_jitable
 from sparseoco.core.errors import InputError
-from sparseoco.kernels.columns import MARGINS, ColumnBlock, Rows, by_row
+from sparseoco.kernels.columns import MARGINS, ColumnBlock, Rows, by_row, in_float64
 from sparseoco.kernels.responses import respond_row, row_loss
 from sparseoco.learners.contract import DenseRule
 from sparseoco.learners.domains import Numbers, norm_of, numbers_of
@@ -241,7 +241,7 @@ class DenseColumns(ColumnBlock):
         """
         margins = np.empty((0 if margins_out is None else len(labels), self.columns))
         self._learn(
-            _in_float64(rows),
+            in_float64(rows),
             by_row(labels),
             np.ones(len(labels)) if weights is None else weights,
             row_loss(self.loss, self.response, "float64"),
@@ -261,7 +261,7 @@ class DenseColumns(ColumnBlock):
     def margins(self, rows: Rows) -> np.ndarray:
         """(rows, columns)."""
         out = np.empty((len(rows.indptr) - 1, self.columns))
-        MARGINS(*_in_float64(rows), np.ascontiguousarray(self.points.T), out)
+        MARGINS(*in_float64(rows), np.ascontiguousarray(self.points.T), out)
         return out.astype(self.dtype)
 
     def weights(self, first: int, stop: int) -> np.ndarray:
@@ -301,7 +301,3 @@ def _numbers(rule: DenseRule, configuration: Mapping[str, Any], n: int) -> Numbe
             return numbers
     given = ", ".join(f"{name}={value}" for name, value in configuration.items())
     raise InputError(f"Step sizes overflow or underflow for {given}.", code="invalid-parameter")
-
-
-def _in_float64(rows: Rows) -> Rows:
-    return rows._replace(values=rows.values.astype(np.float64, copy=False))

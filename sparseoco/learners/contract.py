@@ -250,6 +250,9 @@ class Algorithm:
     `sparseoco.fit_epochs`, which needs repeated access to the data."""
     losses: tuple[str, ...] = ()
     """The losses it is defined for, the default first; empty for all."""
+    group_rules: "Callable[[Loss, Mapping[str, Any]], GroupRule] | None" = None
+    """Its `GroupRule` for a loss and a configuration, if its penalty may be of groups of features. Raises
+    `InputError`."""
 
     @property
     def online(self) -> bool:
@@ -576,6 +579,23 @@ def is_truncated(name: str, loss: Loss, configuration: Mapping[str, Any], obstac
     if obstacle:
         raise InputError(f"{name} has no model='truncated' here: {obstacle}.", code="unsupported-combination")
     return True
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Groups of features: what the loop in `kernels.groups` needs to know of a learner whose prox acts on them.
+
+
+class GroupRule(NamedTuple):
+    """FOBOS with groups of features, for one choice of its static parameters."""
+
+    lazy: bool
+    """Whether a group gets the prox in the rounds with one of its features only, after the step: cl-fobos."""
+    postpones: bool
+    """Whether a lazy prox waits while all slopes are exactly 0."""
+    averaged: bool
+    """Whether weights that are read are the mean of the iterates."""
+    start: Clock
+    """The clock of the first round."""
 
 
 # ----------------------------------------------------------------------------------------------------------------------

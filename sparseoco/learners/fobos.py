@@ -34,10 +34,12 @@ from sparseoco.core.errors import InputError
 from sparseoco.learners.contract import (
     MODEL,
     Algorithm,
+    GroupRule,
     Rule,
     derived,
     extended,
     is_truncated,
+    start_clock,
     truncated_step,
     weight_as_state,
     with_zeros,
@@ -160,6 +162,12 @@ def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
     return replace(PLAIN, stored_weight_valid_for=float(K)) if K > 1 else PLAIN
 
 
+def group_rule(loss: Loss, parameters: Mapping[str, Any]) -> GroupRule:
+    """For groups of features; of l-fobos the clock has the period K."""
+    is_truncated("fobos", loss, parameters, "a step is cut by the loss of one class, and groups join all")
+    return GroupRule(lazy=False, postpones=False, averaged=False, start=start_clock(parameters))
+
+
 FOBOS = Algorithm(
     name="fobos",
     formula="w_{t+1} = prox_{η_t ψ}(w_t − η_t g_t), η_t = eta0/√t; truncated: a step of min(η_t, ℓ_t/‖g_t‖²)",
@@ -167,6 +175,7 @@ FOBOS = Algorithm(
     parameters=(ETA0, LAM, STEP, MODEL),
     penalties=("l1", "l2", "elastic_net", "group", "box"),
     rules=rule,
+    group_rules=group_rule,
 )
 SG_L1 = Algorithm(
     name="sg-l1",
@@ -205,6 +214,7 @@ L_FOBOS = Algorithm(
     ),
     penalties=FOBOS.penalties,
     rules=rule,
+    group_rules=group_rule,
 )
 
 
@@ -414,6 +424,12 @@ def rule_lazy(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Ru
     return with_moment(own) if averaged else own
 
 
+def lazy_group_rule(loss: Loss, parameters: Mapping[str, Any]) -> GroupRule:
+    """For groups of features, of which the mean of iterates is known, too."""
+    averaged = parameters["average"] != "none"
+    return GroupRule(lazy=True, postpones=loss.slope_vanishes, averaged=averaged, start=start_clock(parameters))
+
+
 AVERAGE = categorical(
     "average",
     ("none", "iterates"),
@@ -426,4 +442,5 @@ CL_FOBOS = Algorithm(
     parameters=(ETA0, LAM, STEP, AVERAGE),
     penalties=FOBOS.penalties,
     rules=rule_lazy,
+    group_rules=lazy_group_rule,
 )

@@ -1,5 +1,6 @@
 """Predictions of a model for text, and their evaluation."""
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import islice
@@ -23,12 +24,13 @@ from sparseoco.store.shards import Store
 from sparseoco.text.documents import CountedDocuments, Documents
 from sparseoco.text.options import TextOptions
 from sparseoco.text.passes import digest_source
-from sparseoco.text.readers import ReadOutcome, read_documents, read_records
+from sparseoco.text.readers import ReadOutcome, arrow_table, read_documents, read_records
 from sparseoco.text.sources import check_apart, find_sources
 from sparseoco.training import metrics as scores
 from sparseoco.training.decisions import Predictions, is_predictions, numbered_labels, predictions_table
 from sparseoco.training.metrics import Scores
 from sparseoco.training.models import Model, source_digest
+from sparseoco.training.options import METRICS
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Predictions for new text, streamed in bounded memory.
@@ -151,6 +153,9 @@ def evaluate_model(
         two classes, or label sets, also its average precision and ROC AUC, and of label sets its threshold;
         ``trained_on``, the names of inputs that the model has learned documents of, as far as it knows their digests;
         ``never_predicted``, the classes of documents that are predicted for none of them;
+        ``intervals``, the bounds of the `CONFIDENCE` intervals of the metrics by name: of error, precision and recall
+        Wilson's, of others by the jackknife (`sparseoco.training.metrics.jackknife_width`); documents are taken as
+        independent;
         ``bad_rows``, ``multiline_rows`` and ``missing`` as in `ReadOutcome`, if there are any. As written to
         ``evaluation.json``.
 
@@ -182,6 +187,43 @@ def evaluate_model(
     left["missing"] = {name: n for name, n in outcome.missing.items() if n}
     left["trained_on"] = [] if holdout else learned_inputs(model, inputs, options)
     return sums.metrics() | {name: n for name, n in left.items() if n} | {"inputs": list(inputs), "where": where}
+
+
+def evaluate_texts(model: Model, texts: Any, labels: Any = None) -> dict[str, Any]:
+    """As `evaluate_model`, of texts in memory and their labels, by default those in the label column of a table.
+
+    Raises `InputError` for texts that cannot be read, another number of labels, and labels that the model lacks.
+    """
+    if labels is None:
+        table, name = arrow_table(texts), model.text.label_field
+        if table is None or name not in table.column_names:
+            raise InputError(f"There are no labels: give them, or a table with the column {name!r}.", code="no-labels")
+        labels = table[name]
+    margins = model.margins(texts)
+    found = pa.array(_plain_labels(labels, model))
+    if not len(margins):
+        raise InputError(NO_TEST_DOCUMENTS, code="no-documents")
+    if len(found) != len(margins):
+        message = f"There are {len(margins):,} texts and {len(found):,} labels."
+        raise InputError(message, code="invalid-labels")
+    try:
+        numbers = numbered_labels(found, model.classes)
+    except (ValueError, pa.ArrowException):
+        known = ", ".join(model.classes[:20]) or "numbers"
+        raise InputError(f"A label is missing, or not one of the model's: {known}.", code="invalid-labels") from None
+    sums = _Sums(model)
+    sums.add(margins, numbers)
+    return sums.metrics()
+
+
+def _plain_labels(labels: Any, model: Model) -> list[Any]:
+    """Labels as names of classes, lists of them, or numbers."""
+    values = labels.to_pylist() if isinstance(labels, pa.Array | pa.ChunkedArray) else list(labels)
+    if not model.classes:
+        return values
+    if model.is_multilabel:
+        return [None if names is None else [str(name) for name in names] for names in values]
+    return [None if name is None else str(name) for name in values]
 
 
 @logged_step("evaluate", "run")
@@ -234,6 +276,11 @@ def learned_inputs(model: Model, inputs: Sequence[str], options: TextOptions) ->
     return [source.short for source in found if source_digest(source.bytes, digest_source(source, options)) in learned]
 
 
+CONFIDENCE = 0.95
+UNBOUNDED = ("loss", "log_loss", "rmse", "mae")
+"""Metrics that may be larger than 1."""
+
+
 class _Sums:
     """What the metrics of a model are computed from; margins are kept up to `scores.EXACT_VALUES`."""
 
@@ -245,6 +292,7 @@ class _Sums:
         self._confusion = np.zeros((size, size), np.int64)
         self._counts = np.zeros((3, size), np.int64)
         self._kept: list[tuple[NDArray[Any], NDArray[Any]]] = []
+        self._sample: list[tuple[NDArray[Any], NDArray[Any]]] = []
         self._scores: Scores | None = None
 
     def add(self, margins: NDArray[np.float64], labels: NDArray[Any]) -> None:
@@ -260,6 +308,7 @@ class _Sums:
             self._log_loss += log_loss_sum(self._model.probabilities(margins), labels)
         if self._scores is None:
             self._kept.append((margins, labels))
+            self._sample.append((margins, labels))
             if self.rows * margins.shape[1] > scores.EXACT_VALUES:
                 self._score(margins.shape[1], exact=False)
         else:
@@ -282,6 +331,50 @@ class _Sums:
         return self._scores
 
     def metrics(self) -> Row:
+        """All metrics, with their intervals."""
+        row = self._metrics()
+        return row | {"intervals": self._intervals(row)}
+
+    def _intervals(self, row: Row) -> dict[str, list[float]]:
+        """The interval of each metric.
+
+        Of many rows the first are a sample, whose standard errors are scaled to the number of all.
+        """
+        margins, labels = (np.concatenate(parts) for parts in zip(*self._sample, strict=True))
+        group = np.arange(len(margins)) % min(scores.GROUPS, len(margins))
+        found: dict[str, list[float]] = {}
+        if len(margins) > 1:
+            left_out = []
+            for number in np.unique(group):
+                part = _Sums(self._model)
+                part.add(np.ascontiguousarray(margins[group != number]), labels[group != number])
+                left_out.append(part._metrics())
+            for name in METRICS:
+                values: list[Any] = [other.get(name) for other in (row, *left_out)]
+                if all(isinstance(value, float) for value in values):
+                    width = scores.jackknife_width(values[1:], CONFIDENCE) * math.sqrt(len(margins) / self.rows)
+                    if width == 0.0:  # such as a recall of 1, of which it knows nothing
+                        continue
+                    bounds = (-np.inf, 1.0) if name == "r2" else (0.0, np.inf if name in UNBOUNDED else 1.0)
+                    found[name] = [max(bounds[0], row[name] - width), min(bounds[1], row[name] + width)]
+        for name, (part_of, whole) in self._shares(row).items():
+            found[name] = list(scores.share_interval(part_of, whole, CONFIDENCE))
+        return found
+
+    def _shares(self, row: Row) -> dict[str, tuple[int, int]]:
+        """Metrics that are shares of documents: how many of how many."""
+        if self.kind == "numbers":
+            return {}
+        found = {"error": (round(row["error"] * self.rows), self.rows)}
+        if self.kind == "two classes":
+            own = self._confusion[:, self._model.positive], self._confusion[self._model.positive]
+            hits = int(own[0][self._model.positive])
+            for name, counts in zip(("precision", "recall"), own, strict=True):
+                if counts.sum():
+                    found[name] = hits, int(counts.sum())
+        return found
+
+    def _metrics(self) -> Row:
         found = self._scores or self._score(self._kept[0][0].shape[1], exact=True)
         (row,) = found.rows()
         row = {name: value for name, value in row.items() if value is not None}

@@ -1,13 +1,13 @@
 """Why a model predicts what it does, and what changed between two models."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
-from sparseoco.pipeline.evaluation import Batches, evaluate_model
+from sparseoco.pipeline.evaluation import Batches
 from sparseoco.report.results import read_evaluation
 from sparseoco.storage.locations import Location
 from sparseoco.text.readers import Inputs
@@ -228,12 +228,12 @@ class ModelComparison(NamedTuple):
 
 
 def compare_models(
-    first: Model, second: Model, inputs: Sequence[str] = (), where: dict[str, str] | None = None, *, limit: int = 10
+    first: Model, second: Model, evaluate: Callable[[Model], Mapping[str, Any]] | None = None, *, limit: int = 10
 ) -> ModelComparison:
     """Compare two models of the same classes.
 
-    Features are matched by name, or by number if both models hash them alike. With `inputs`, labelled text, both models
-    are evaluated on it.
+    Features are matched by name, or by number if both models hash them alike. `evaluate` evaluates a model on text; by
+    default the evaluations that are recorded are compared.
 
     Raises
     ------
@@ -251,7 +251,7 @@ def compare_models(
     norms = [float(np.sqrt(sum(w * w for w in of.values()))) for of in (before, after)]
     product = sum(before[key] * after[key] for key in sorted(both))
     used = [{feature for feature, _ in of} for of in (before, after)]
-    evaluations, same_text, trained_on = _evaluations(first, second, inputs, where or {})
+    evaluations, same_text, trained_on = _evaluations(first, second, evaluate)
     return ModelComparison(
         options=_option_changes(first, second),
         features=(len(used[0]), len(used[1]), len(used[0] & used[1])),
@@ -305,15 +305,11 @@ def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _evaluations(
-    first: Model, second: Model, inputs: Sequence[str], where: dict[str, str]
+    first: Model, second: Model, evaluate: Callable[[Model], Mapping[str, Any]] | None
 ) -> tuple[list[OptionChange], bool, tuple[list[str], list[str]]]:
-    if inputs:
-        before, after = (evaluate_model(model, inputs, where) for model in (first, second))
-    else:
-        before, after = _recorded(first.folder), _recorded(second.folder)
-    same = bool(before) and [before.get(k) for k in ("inputs", "where", "rows")] == [
-        after.get(k) for k in ("inputs", "where", "rows")
-    ]
+    before, after = (evaluate(model) if evaluate else _recorded(model.folder) for model in (first, second))
+    compared = ("inputs", "where", "rows")
+    same = bool(before) and [before.get(name) for name in compared] == [after.get(name) for name in compared]
     names = [name for name in ("rows", *_MEASURES) if before.get(name) is not None or after.get(name) is not None]
     learned = list(before.get("trained_on", ())), list(after.get("trained_on", ()))
     return [OptionChange(name, before.get(name), after.get(name)) for name in names], same, learned

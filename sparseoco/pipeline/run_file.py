@@ -216,7 +216,7 @@ def parse_run_file(values: Any, *, source: str, folder: Location) -> RunFile:
         update={
             "out": resolve_against(folder, str(run.out)),
             "ingest": _resolved(run.ingest, folder, "inputs", "store"),
-            "search": _resolved(run.search, folder, *run.search.models).model_copy(update={"features": run.features}),
+            "search": _resolved(run.search, folder, *run.search.paths).model_copy(update={"features": run.features}),
             "evaluate": _resolved(run.evaluate, folder, "inputs"),
             "score": score,
             "log": LogOptions(file=run.log.file and _log_file(folder, run.log.file)),

@@ -8,7 +8,16 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from sparseoco.core.formatting import capitalised, duration, integer, metric_name, metric_with_error, percent, plural
+from sparseoco.core.formatting import (
+    capitalised,
+    duration,
+    integer,
+    metric_name,
+    metric_with_error,
+    metric_with_interval,
+    percent,
+    plural,
+)
 from sparseoco.report import figures, predictions
 from sparseoco.report.charts import Chart, draw_plots, render_page, styles
 from sparseoco.report.predictions import PredictionSet
@@ -88,6 +97,11 @@ def test_metric(results: Results, name: str) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
+def test_interval(results: Results, name: str) -> tuple[float, float] | None:
+    """The 95 % confidence interval of a metric on the test set."""
+    return None if results.evaluation is None else results.evaluation.intervals.get(name)
+
+
 def metric_rows(results: Results, sets: Sequence[PredictionSet]) -> list[Row]:
     """Every metric that was measured on the chosen model, the one it was selected by first; at its threshold.
 
@@ -104,7 +118,7 @@ def metric_rows(results: Results, sets: Sequence[PredictionSet]) -> list[Row]:
             {
                 "label": metric_name(name),
                 "held_out": metric_with_error(name, *(held_out or (None, None))),
-                "test": metric_with_error(name, test, None),
+                "test": metric_with_interval(name, test, test_interval(results, name)),
                 "baseline": metric_with_error(name, _baseline(results, name, sizes, positive), None),
                 "selected": name == selected,
             }
@@ -231,7 +245,9 @@ def _tiles(results: Results, chosen: LeaderboardRow, sets: Sequence[PredictionSe
     sentences: list[str] = []
     if results.numbers:
         rmse = test_metric(results, "rmse")
-        sentences += [] if rmse is None else [f"test RMSE {metric_with_error('rmse', rmse, None)}"]
+        sentences += (
+            [] if rmse is None else [f"test RMSE {metric_with_interval('rmse', rmse, test_interval(results, 'rmse'))}"]
+        )
     else:
         own = at_threshold(sets).get("error", (chosen.error, chosen.standard_error))
         kind, error = "progressive validation error", metric_with_error("error", *own)
@@ -240,19 +256,30 @@ def _tiles(results: Results, chosen: LeaderboardRow, sets: Sequence[PredictionSe
         elif trains_on_all_documents(chosen.algorithm):
             kind = "training error"
         if evaluation is not None:
-            tested = percent(evaluation.error)
-            tiles.append(Tile(tested, f"test error, {plural(evaluation.rows, 'document')}"))
-            sentences.append(f"test error {tested}")
+            tested, within = percent(evaluation.error), _within(results, "error")
+            tiles.append(Tile(tested, f"test error, {plural(evaluation.rows, 'document')}{within}"))
+            sentences.append(f"test error {tested}{within}")
         tiles.append(Tile(error, kind))
         sentences.append(f"{kind} {error}")
     if name != "error":
         value = test_metric(results, name)
         if value is not None:
-            tiles.append(Tile(metric_with_error(name, value, None), f"test {metric_name(name)}"))
+            tiles.append(
+                Tile(metric_with_error(name, value, None), f"test {metric_name(name)}{_within(results, name)}")
+            )
         tiles.append(Tile(chosen.measured, f"{metric_name(name)}, selected by"))
         kind = "held-out " if results.numbers or results.held_out else ""
         sentences.append(f"{kind}{metric_name(name)} {chosen.measured}")
     return tiles, sentences
+
+
+def _within(results: Results, name: str) -> str:
+    """The interval of a metric on the test set, as an addition to it."""
+    interval = test_interval(results, name)
+    if interval is None:
+        return ""
+    factor, digits = (100, 1) if name == "error" else (1, 3)
+    return f" (95 % interval {factor * interval[0]:.{digits}f} to {factor * interval[1]:.{digits}f})"
 
 
 def _size(results: Results) -> str:

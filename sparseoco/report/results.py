@@ -127,6 +127,7 @@ class EvaluationRecord(_Record):
     rmse: float | None = None
     mae: float | None = None
     r2: float | None = None
+    intervals: dict[str, tuple[float, float]] = {}
     never_predicted: tuple[str, ...] = ()
     trained_on: tuple[str, ...] = ()
     classes: tuple[ClassScore, ...] = ()

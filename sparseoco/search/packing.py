@@ -17,7 +17,7 @@ from sparseoco.offline.cluster.passes import RowsSource, lambda_max
 from sparseoco.offline.epochs import bytes_needed, shared_values
 from sparseoco.store.corpus import MAPPED_BYTES
 from sparseoco.store.shards import Session, Store, store_reference
-from sparseoco.training.block import Block, Setting, resolve_class_weights
+from sparseoco.training.block import Block, FeatureGroups, Setting, resolve_class_weights
 from sparseoco.training.learner import padded
 from sparseoco.training.metrics import score_bytes
 from sparseoco.training.options import Configuration, SearchOptions, learner_parameters
@@ -232,6 +232,7 @@ def evaluation_bytes(block: Block, folds: int, store: Store, configurations: int
 def _column_bytes(block: Block, store: Store) -> int:
     setting, parameters = block.setting, learner_parameters(block.configurations[0])
     options: dict[str, Any] = {"loss": setting.loss, "penalty": setting.penalty, "parameters": parameters}
+    options["feature_groups"] = setting.feature_groups is not None
     return bytes_per_column(block.algorithm, store.n_features, np.dtype(setting.dtype), **options)
 
 
@@ -246,7 +247,7 @@ def resolve_relative(session: Session, options: SearchOptions) -> SearchOptions:
     a task fails.
     """
     store, grouped = session.store, find_penalty(options.penalty).grouped
-    weights = resolve_class_weights(options.class_weight, store)
+    weights, groups = resolve_class_weights(options.class_weight, store), FeatureGroups.of(options.feature_groups)
     found: dict[str, dict[str, float]] = {}
     for weighting in options.features.weightings:
         source, by_intercept = RowsSource(store_reference(store), weighting, weights), dict[bool, float]()
@@ -255,6 +256,6 @@ def resolve_relative(session: Session, options: SearchOptions) -> SearchOptions:
             intercept = takes_intercept(name, options.penalty) if options.intercept is None else options.intercept
             if intercept not in by_intercept:
                 flags = {"grouped": grouped, "intercept": intercept}
-                by_intercept[intercept] = lambda_max(session.client, source, options.loss, **flags)
+                by_intercept[intercept] = lambda_max(session.client, source, options.loss, groups=groups, **flags)
             own[name] = by_intercept[intercept] * (store.n_rows if parameter == "alpha" else 1)
     return options.model_copy(update={"lambda_max": found})

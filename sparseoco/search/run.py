@@ -31,6 +31,7 @@ from sparseoco.store.shards import Session, Store, store_reference
 from sparseoco.training import decisions
 from sparseoco.training.block import (
     Block,
+    FeatureGroups,
     Origin,
     check_folds,
     check_origin,
@@ -81,7 +82,7 @@ def options_for_search(store: Store, options: SearchOptions) -> SearchOptions:
 
 
 def with_models(options: SearchOptions, store: Store, model: Location) -> SearchOptions:
-    """The options with absolute paths of the models they name; `model` is written to.
+    """The options with absolute paths of what they name; `model` is written to.
 
     Raises `InputError` for models that do not fit, and for a learner whose state would be too large.
     """
@@ -99,13 +100,17 @@ def with_models(options: SearchOptions, store: Store, model: Location) -> Search
     n_features = store.n_features if selector is None else model_features(selector, store).features.size
     for algorithm in options.algorithms:
         check_size(algorithm, n_features)
-    return options.model_copy(update={name: origin.model for name, origin in origins.items()})
+    absolute = {name: origin.model for name, origin in origins.items()}
+    if (groups := FeatureGroups.of(options.feature_groups)) is not None:
+        absolute["feature_groups"] = groups.source
+        groups.check(store)
+    return options.model_copy(update=absolute)
 
 
 def absolute_models(options: SearchOptions, run: Location) -> SearchOptions:
-    """The options in a run's run.json, with absolute paths of the models they name."""
-    models = {name: str(resolve_against(run, path)) for name, path in options.models.items()}
-    return options.model_copy(update=models)
+    """The options in a run's run.json, with absolute paths of what they name."""
+    paths = {name: str(resolve_against(run, path)) for name, path in options.paths.items()}
+    return options.model_copy(update=paths)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -138,7 +143,7 @@ def search_store(session: Session, name: str, options: SearchOptions, out: Locat
 
 def describe_run(name: str, store: Store, out: Location, options: SearchOptions) -> dict[str, Any]:
     """The contents of run.json: the store, its classes and text options, the options; paths relative to `out`."""
-    models = {option: relative_path(location(path), out) for option, path in options.models.items()}
+    paths = {option: relative_path(location(path), out) for option, path in options.paths.items()}
     corpus = {
         "store": store.manifest.digest,
         "folder": relative_path(store.folder, out),
@@ -157,7 +162,7 @@ def describe_run(name: str, store: Store, out: Location, options: SearchOptions)
         "seed": options.seed,
         "version": __version__,
         "corpus": corpus,
-        "search": options.model_dump(mode="json") | models,
+        "search": options.model_dump(mode="json") | paths,
     }
 
 
@@ -374,6 +379,8 @@ def write_block(site: worker.Site, block: Block, out: Location, rules: dict[str,
         curve = [{name: row[name] for name in CURVE_COLUMNS} for row in rows]
         described |= {} if learner is None else {"rounds": learner.rounds}
     kept = at_most_features(weights, block, store, rules.get("at_most"))
+    if setting.feature_groups is not None:
+        described["feature_groups"] = setting.feature_groups.described(store, kept)
     curve[-1]["nonzeros"] = int(np.count_nonzero(kept))
     saved = saved if kept is weights else None  # a state has the weights that were left out
     own = intercepts[0] if block.intercept else None

@@ -168,6 +168,7 @@ def new_learner(block: Block, store: Store) -> Learner:
         multilabel=store.is_multilabel,
         dtype=setting.dtype,
         intercept=block.intercept,
+        feature_groups=None if setting.feature_groups is None else setting.feature_groups.read(store),
     )
 
 
@@ -618,7 +619,7 @@ def average_epoch(site: Site, block: Block, epoch: int, folders: Folders, _: Seq
     seen = counts > 0
     weights[seen] = sums[seen] / counts[seen, None]
     weights[:, np.repeat(diverged > 0, store.n_outputs)] = 0
-    learner = Learner(**before.learner.description)
+    learner = before.learner.new()
     learner.start_from(weights[:-1], max(1, rounds // block.parts), weights[-1] if learner.intercept else None)
     learner.stop_diverged(diverged)
     curves = [[point] for point in curve_rows(totals, numbers=learner.n_classes is None)]

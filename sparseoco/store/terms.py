@@ -8,12 +8,14 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
+from pyarrow import csv
 
 from sparseoco.core.errors import DamagedError, InputError
 from sparseoco.kernels.order import BINARY, COUNT, LOG, RowWeighting, weigh_rows
 from sparseoco.storage.commit import commit_json, digest_value, read_validated
-from sparseoco.storage.locations import Location
+from sparseoco.storage.locations import Location, storage_error
 from sparseoco.storage.tables import read_checkpoint, write_checkpoint
 from sparseoco.store import manifest as manifests
 from sparseoco.store import shards as stores
@@ -327,6 +329,54 @@ def _read_fields(store: Store) -> NDArray[np.int16]:
     return fields
 
 
+def read_group_table(path: Location) -> pa.Table:
+    """Columns term and group, strings, of a CSV or Parquet file. Raises `InputError` if it has others or no rows."""
+    try:
+        source = pa.BufferReader(path.read_bytes())
+        as_text = csv.ConvertOptions(column_types=dict.fromkeys(("term", "group"), pa.string()))
+        parquet = path.suffix == ".parquet"
+        table = pq.read_table(source) if parquet else csv.read_csv(source, convert_options=as_text)
+        table = table.select(["term", "group"]).cast(pa.schema([("term", pa.large_string()), ("group", pa.string())]))
+    except OSError as error:
+        raise storage_error(error, path) from error
+    except (pa.ArrowException, KeyError) as error:
+        problem = " ".join(str(error).split())[:200]
+        raise InputError(
+            f"{path} is no table with the columns term and group, CSV or Parquet: {problem}", code="invalid-table"
+        ) from error
+    if not table.num_rows or table["term"].null_count or table["group"].null_count:
+        raise InputError(f"{path} has no rows, or one without a term or a group.", code="invalid-table")
+    if pc.count_distinct(table["term"]).as_py() < table.num_rows:
+        raise InputError(f"{path} has a term twice: a feature is in one group.", code="invalid-table")
+    return table
+
+
+def grouped_features(store: Store, table: pa.Table | None) -> NDArray[np.int64]:
+    """(n_features,): the group of each feature by what `read_group_table` returns or, without it, the field.
+
+    A feature without a group is one of its own. Raises `InputError` for hashed features, and if no feature has a group.
+    """
+    subset = read_feature_subset(store.folder)
+    if subset is not None:
+        return np.asarray(grouped_features(subset.source, table)[subset.features])
+    groups = np.empty(store.n_features, np.int64)
+    fields = store.manifest.fields
+    named = np.empty(0) if table is None else np.asarray(table["group"].combine_chunks().dictionary_encode().indices)
+    for part in store.vocabulary_files(["feature", "term"]):
+        if table is None:
+            own = np.select([_is_of(part["term"], entry) for entry in fields], range(len(fields)), -1)
+        else:
+            terms = part["term"].cast(pa.large_string())
+            places = pc.index_in(terms, value_set=table["term"].combine_chunks()).fill_null(-1).to_numpy()
+            own = np.where(places < 0, -1, named[places])
+        groups[part["feature"].to_numpy()] = own
+    alone = np.flatnonzero(groups < 0)
+    if alone.size == groups.size:
+        raise InputError(f"No feature of {store.folder} is in a group.", code="no-common-features")
+    groups[alone] = groups.max() + 1 + np.arange(alone.size)
+    return groups
+
+
 def text_fields(terms: Any, entries: Sequence[FieldEntry]) -> NDArray[np.int16]:
     """The text field of each term, which begins with its name and a colon, from 1; 0 for categories and numbers.
 
@@ -335,6 +385,12 @@ def text_fields(terms: Any, entries: Sequence[FieldEntry]) -> NDArray[np.int16]:
     if not entries:
         return ONE_FIELD
     found = np.zeros(len(terms), np.int16)
-    for number, name in enumerate((entry.name for entry in entries if entry.type == "text"), 1):
-        found[np.asarray(pc.starts_with(terms, f"{name}:"))] = number
+    for number, entry in enumerate((entry for entry in entries if entry.type == "text"), 1):
+        found[_is_of(terms, entry)] = number
     return found
+
+
+def _is_of(terms: Any, entry: FieldEntry) -> NDArray[np.bool_]:
+    """Whether each term is of a field: NAME:term of texts, NAME=value of categories and bins, NAME of numbers."""
+    begins = pc.starts_with(terms, f"{entry.name}:" if entry.type == "text" else f"{entry.name}=")
+    return np.asarray(begins if entry.type != "number" else pc.or_(begins, pc.equal(terms, entry.name)))

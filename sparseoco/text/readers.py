@@ -374,11 +374,17 @@ def as_documents(texts: Inputs, options: TextOptions) -> Documents | CountedDocu
     ------
     InputError
         For one string or record instead of a sequence, for texts that are not strings, for a record that cannot be
-        read, and for a text with lone surrogates, unless ``encoding_errors`` is "replace".
+        read, for a table without the column of the text, and for a text with lone surrogates, unless
+        ``encoding_errors`` is "replace".
     """
     if isinstance(texts, Documents | CountedDocuments):
         return texts
-    if isinstance(texts, str | bytes | Mapping | Set) or hasattr(texts, "columns"):  # whose items are no texts in order
+    table = arrow_table(texts)
+    if table is not None:
+        texts = _of_table(table, options)
+    elif isinstance(texts, pa.Array | pa.ChunkedArray):
+        texts = texts.to_pylist()
+    if isinstance(texts, str | bytes | Mapping | Set):  # whose items are no texts in order
         wanted = "[record], a list of mappings" if options.fields else "[text], a list of strings"
         raise InputError(f"The texts are one {type(texts).__name__}: write {wanted}.", code="invalid-texts")
     if options.fields:
@@ -392,6 +398,28 @@ def as_documents(texts: Inputs, options: TextOptions) -> Documents | CountedDocu
         except MalformedRowError as error:
             raise InputError(f"Text {number}: {error.reason}.", code=error.code) from None
     return Documents.from_rows(rows, [], None)
+
+
+def arrow_table(data: Any) -> pa.Table | None:
+    """A table of Arrow, pandas, polars, … as one of Arrow; None for anything else."""
+    if isinstance(data, pa.RecordBatch):
+        return pa.Table.from_batches([data])
+    if isinstance(data, pa.Table) or (hasattr(data, "__arrow_c_stream__") and hasattr(data, "columns")):
+        return data if isinstance(data, pa.Table) else pa.table(data)
+    return None
+
+
+def _of_table(table: pa.Table, options: TextOptions) -> list[Any]:
+    """The texts of a table, or its records. Raises `InputError` if it has several columns, and not that of the text."""
+    names = table.column_names
+    if options.fields:
+        return list(table.select([name for name in names if name in options.fields]).to_pylist())
+    name = options.text_field if options.text_field in names else names[0] if len(names) == 1 else None
+    if name is None:
+        known = ", ".join(names) or "none"
+        message = f"The table has no column {options.text_field!r}, the text of the model; its columns are {known}."
+        raise InputError(message, code="invalid-texts")
+    return list(table[name].to_pylist())
 
 
 def read_records(records: Sequence[Any], options: TextOptions, first: int = 1) -> Documents:

@@ -31,12 +31,12 @@ from sparseoco.storage.tables import Row
 from sparseoco.store.corpus import Corpus
 from sparseoco.store.manifest import ClassEntry
 from sparseoco.store.shards import Store
-from sparseoco.store.terms import read_feature_subset
+from sparseoco.store.terms import grouped_features, read_feature_subset, read_group_table
 from sparseoco.store.weighting import COUNTS, Weighting
 from sparseoco.training import stream
 from sparseoco.training.learner import Learner
 from sparseoco.training.models import STATE, Model, find_model
-from sparseoco.training.options import PROGRESSIVE, Configuration, SearchOptions, configuration_id, parts_of
+from sparseoco.training.options import FIELD, PROGRESSIVE, Configuration, SearchOptions, configuration_id, parts_of
 from sparseoco.training.search_tables import CURVES, FEATURE_SURVIVAL, METRICS_SCHEMA
 from sparseoco.training.stream import NO_FOLD, Order, Passes, StreamPosition
 from sparseoco.training.validation import chunk_rows
@@ -70,6 +70,50 @@ class Origin(BaseModel):
                 f"{path} was replaced while a run was starting from it: run again.", code="model-replaced"
             )
         return Model(path)
+
+
+class FeatureGroups(BaseModel):
+    """The groups of features of a penalty: `FIELD`, or the path of a table and the SHA-256 of its bytes."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    source: str
+    sha256: str
+
+    @classmethod
+    def of(cls, option: str | None) -> "FeatureGroups | None":
+        """Those of an option. Raises `StorageError` for a table that cannot be read."""
+        if option is None or option == FIELD:
+            return None if option is None else cls(source=FIELD, sha256=FIELD)
+        path = location(option).resolve()
+        return cls(source=str(path), sha256=commit.digest_file(path))
+
+    def check(self, store: Store) -> None:
+        """Raises `InputError` if the store has no terms or, for `FIELD`, one field, or the table has other columns."""
+        if store.manifest.features.kind == "hashed":
+            message = f"{store.folder} has hashed features: the terms in groups are not known."
+            raise InputError(message, code="hashed-features")
+        if self.source == FIELD and len(store.manifest.fields) < 2:
+            message = f"The features of {store.folder} are of one field: there are no groups of them."
+            raise InputError(message, code="unsupported-combination")
+        if self.source != FIELD:
+            read_group_table(location(self.source))
+
+    def read(self, store: Store) -> NDArray[np.int64]:
+        """(n_features,): the group of each feature. Raises `StorageError` if the table was replaced."""
+        if self.source == FIELD:
+            return grouped_features(store, None)
+        path = location(self.source)
+        if commit.digest_file(path) != self.sha256:
+            raise StorageError(f"{path} was replaced while a run was using it: run again.", code="model-replaced")
+        return grouped_features(store, read_group_table(path))
+
+    def described(self, store: Store, weights: NDArray[Any]) -> dict[str, Any]:
+        """For the description of a model: how many groups there are, have one feature, and have a nonzero weight."""
+        groups = self.read(store)
+        sizes, nonzero = np.bincount(groups), np.bincount(groups, weights.any(axis=1))
+        counts = {"groups": sizes.size, "single": np.sum(sizes == 1), "kept": np.count_nonzero(nonzero)}
+        return {"sha256": self.sha256} | {name: int(count) for name, count in counts.items()}
 
 
 class Increment(OptionModel):
@@ -112,6 +156,7 @@ class Setting(OptionModel):
     """By class, factors of the weights of its rows."""
     origin: Origin | None = None
     increment: Increment | None = None
+    feature_groups: FeatureGroups | None = None
     sparseoco: str = __version__
 
     @property
@@ -122,8 +167,10 @@ class Setting(OptionModel):
     @property
     def described(self) -> dict[str, Any]:
         """The values that its digest is computed from."""
-        described = self.model_dump(mode="json", exclude={"epochs": True, "origin": {"model"}})
-        return described if self.increment is not None else {k: v for k, v in described.items() if k != "increment"}
+        left_out: Any = {"epochs": True, "origin": {"model"}, "feature_groups": {"source"}}
+        described = self.model_dump(mode="json", exclude=left_out)
+        later = ("increment", "feature_groups")  # without them, digests are those of earlier versions
+        return {name: value for name, value in described.items() if name not in later or value is not None}
 
     @cached_property
     def digest(self) -> str:
@@ -144,6 +191,7 @@ def search_setting(options: SearchOptions, store: Store, fold: int) -> Setting:
         positive=positive_class(store.manifest.labels.classes, options.positive_class),
         evaluate_rungs=options.halving is not None and options.selection_metric not in PROGRESSIVE,
         origin=None if options.warm_start is None else Origin.of(options.warm_start),
+        feature_groups=FeatureGroups.of(options.feature_groups),
     )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,9 +11,10 @@ from sparseoco.core.errors import DamagedError, InputError
 from sparseoco.kernels import columns as loops
 from sparseoco.kernels.columns import MARGINS, ColumnBlock, Kernels, Rows, Scratch, State, with_intercept
 from sparseoco.kernels.dense import DenseColumns
+from sparseoco.kernels.groups import GroupColumns
 from sparseoco.kernels.responses import row_loss
 from sparseoco.learners import check_algorithm_name, check_outside, find_algorithm, name_learner
-from sparseoco.learners.contract import Clock, DenseRule, Grid, Rule, stored_weight
+from sparseoco.learners.contract import Algorithm, Clock, DenseRule, Grid, Rule, stored_weight
 from sparseoco.learners.losses import PORTFOLIO_LOSSES, Loss, check_portfolio, check_relatives
 from sparseoco.learners.penalties import Penalty, find_penalty
 from sparseoco.storage.locations import Location, location
@@ -269,7 +271,7 @@ class Columns(ColumnBlock):
         return np.zeros((1 + self.intercept, len(self.rule.scalars._fields), self.width), self.dtype)
 
 
-AnyColumns = Columns | DenseColumns
+AnyColumns = Columns | DenseColumns | GroupColumns
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -353,6 +355,10 @@ class Learner:
     intercept : bool
         Learn an intercept: the weight of one more feature, with value 1 in every row and no penalty, which `weights`,
         `nonzeros` and `n_features` leave out. Learners in a convex set have none, nor has penalty="box".
+    feature_groups : array_like, (n_features,), optional
+        With ``penalty="group"``: the group of each feature, an integer ≥ 0. The penalty is λ Σ_G ‖w_G‖₂ over groups G
+        of features and all classes, so that a group is kept or 0 as a whole; for fobos, l-fobos and cl-fobos, and with
+        any number of classes. Without it a group is the classes of one feature.
 
     Raises
     ------
@@ -374,6 +380,7 @@ class Learner:
         dtype: Any = "float64",
         objective: bool = False,
         intercept: bool = False,
+        feature_groups: Any = None,
     ) -> None:
         penalty_, algorithm = find_penalty(penalty), name_learner(algorithm)
         definition = find_algorithm(algorithm, online=True).under(penalty_)
@@ -384,9 +391,14 @@ class Learner:
                 code="not-online",
             )
         loss_ = definition.loss(loss)
-        validation.check_combination(definition, penalty_, n_classes, multilabel=multilabel, intercept=intercept)
         self.algorithm, self.loss, self.penalty = algorithm, loss_.name, penalty
         self.n_features, self.n_classes = validation.check_integer("n_features", n_features), n_classes
+        self.feature_groups: np.ndarray | None = None
+        if feature_groups is not None:
+            validation.check_groups_apply(definition, penalty_)
+            self.feature_groups = validation.checked_groups(feature_groups, self.n_features)
+        flags = {"multilabel": multilabel, "intercept": intercept, "by_class": self.feature_groups is None}
+        validation.check_combination(definition, penalty_, n_classes, **flags)
         self.multilabel = bool(multilabel)
         self.n_outputs, response = validation.output_shape(loss_, n_classes, multilabel=self.multilabel)
         self.dtype = validation.column_dtype(dtype)
@@ -403,15 +415,28 @@ class Learner:
             groups.setdefault(definition.static_values(configuration), []).append(i)
         for members in groups.values():
             entries = [self._configurations[i] for i in members]
-            rule = definition.rule(loss_, penalty_, entries[0])
             shape = (self.n_outputs, self.n_features, self.dtype)
             block: AnyColumns
-            if isinstance(rule, DenseRule):
+            if self.feature_groups is not None:
+                block = self._group_columns(definition, loss_, response, entries)
+            elif isinstance(rule := definition.rule(loss_, penalty_, entries[0]), DenseRule):
                 block = DenseColumns(rule, loss_, response, entries, *shape)
             else:
                 params = [definition.numbers(entry, rule.param_names) for entry in entries]
                 block = Columns(rule, penalty_, loss_, response, params, *shape, self.objective, self.intercept)
             self._blocks.append((np.array(members), block))
+
+    def _group_columns(
+        self, definition: Algorithm, loss: Loss, response: str, configurations: Sequence[dict[str, Any]]
+    ) -> GroupColumns:
+        assert definition.group_rules is not None
+        assert self.feature_groups is not None
+        rule = definition.group_rules(loss, configurations[0])
+        numbers = [definition.numbers(entry, ("eta0", "lam")) for entry in configurations]
+        params = np.repeat(np.array(numbers), self.n_outputs, axis=0).T.copy()
+        return GroupColumns(
+            rule, loss, response, params, self.n_outputs, self.feature_groups, self.dtype, self.intercept
+        )
 
     @property
     def configurations(self) -> list[dict[str, Any]]:
@@ -710,7 +735,7 @@ class Learner:
         """A learner of these configurations only, by number, in this order. It continues, bit for bit, as they would
         have here. Raises `InputError` for an unknown number."""
         chosen = self._checked(configurations)
-        fewer = Learner(**self.description | {"grid": [self._configurations[number] for number in chosen]})
+        fewer = self.new([self._configurations[number] for number in chosen])
         index: dict[int, tuple[Any, int]] = {
             int(i): (block, at) for members, block in self._blocks for at, i in enumerate(members)
         }
@@ -719,6 +744,11 @@ class Learner:
             block.take(sources[0][0], np.array([at for _, at in sources]))
         fewer._initial_rounds = self._initial_rounds
         return fewer
+
+    def new(self, grid: Grid | None = None) -> "Learner":
+        """An equal learner with nothing learned, or one of another grid."""
+        given: dict[str, Any] = {"feature_groups": self.feature_groups} | ({} if grid is None else {"grid": grid})
+        return Learner(**self.description | given)
 
     def save(self, path: str | Location, *, named: bool = False) -> None:
         """Write the complete state to one file (npz, no pickle), atomically; equal learners give equal bytes.
@@ -759,8 +789,15 @@ class Learner:
                 f"{algorithm} updates all features in every round: a saved one cannot continue with more features.",
                 code="more-features",
             )
+        if n_features not in (None, saved) and "feature_groups" in description:
+            raise InputError(
+                "The groups of new features are not known: a learner with groups cannot continue with more features.",
+                code="more-features",
+            )
         with read_checkpoint(path) as (_, read):  # what is invalid in the block is damage of the file
             named = {"algorithm": check_algorithm_name(algorithm), "n_features": n_features or saved}
+            if "feature_groups" in description:
+                named["feature_groups"] = read("feature_groups")
             learner = cls(**description | named)
             if rounds and learner.n_features > saved:
                 learner.start_from(np.zeros((learner.n_features, learner.n_outputs)), rounds)
@@ -773,14 +810,18 @@ class Learner:
 
     def _arrays(self) -> Iterator[tuple[str, np.ndarray]]:
         """The arrays of its file, by name."""
+        if self.feature_groups is not None:
+            yield "feature_groups", self.feature_groups
         for i, (_, block) in enumerate(self._blocks):
             for name, array in block.arrays():
                 yield f"{i}.{name}", array
 
     @property
     def description(self) -> dict[str, Any]:
-        """The arguments that construct an equal learner, with nothing learned."""
-        return {
+        """The arguments that construct an equal learner with nothing learned; of groups of features their digest."""
+        groups = self.feature_groups
+        digest = {} if groups is None else {"feature_groups": sha256(groups.tobytes()).hexdigest()}
+        return digest | {
             "algorithm": self.algorithm,
             "loss": self.loss,
             "penalty": self.penalty,

@@ -1,5 +1,6 @@
 """Metrics of predictions: progressive sums, ranking, classes, probabilities, paired comparisons."""
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Final, NamedTuple
@@ -514,10 +515,28 @@ def held_out_chunks(order: stream.Order, n_rows: int) -> Iterator[NDArray[np.int
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# The difference of a metric between two models on the same rows, with a confidence interval.
+# Confidence intervals: of a metric, and of the difference of one between two models on the same rows.
+#
+# The standard error is that of the jackknife that leaves out one of `GROUPS` groups of rows (row number modulo their
+# count) at a time (Shao and Tu 1995, section 2.3), which holds for any smooth metric; the interval is that of Student's
+# t. It takes rows as independent.
 
 
 GROUPS: Final = 20
+
+
+def jackknife_width(left_out: Sequence[float], confidence: float) -> float:
+    """Half of a confidence interval, from the values of a metric without one group of rows each."""
+    groups = len(left_out)
+    error = float(np.sqrt((groups - 1) / groups * np.sum((np.array(left_out) - float(np.mean(left_out))) ** 2)))
+    return error * float(scipy.special.stdtrit(groups - 1, 0.5 + confidence / 2))
+
+
+def share_interval(part: int, whole: int, confidence: float) -> tuple[float, float]:
+    """Wilson's interval of a share, which is not empty where the share is 0 or 1."""
+    z = float(scipy.special.ndtri(0.5 + confidence / 2))
+    centre, spread = part + z * z / 2, z * math.sqrt(part * (whole - part) / whole + z * z / 4)
+    return max(0.0, (centre - spread) / (whole + z * z)), min(1.0, (centre + spread) / (whole + z * z))
 
 
 class Difference(NamedTuple):
@@ -542,11 +561,7 @@ class PairedRows(NamedTuple):
 def paired_difference(rows: PairedRows, metric: str, confidence: float) -> Difference | None:
     """The difference of a metric and its confidence interval; None if the metric is not defined on the rows.
 
-    Notes
-    -----
-    The standard error is that of the jackknife that leaves out one of `GROUPS` groups of rows (row number modulo their
-    count) at a time (Shao and Tu 1995, section 2.3), which holds for any smooth metric; the interval is that of
-    Student's t. Both models are measured on the same rows, so that what they have in common cancels.
+    Both models are measured on the same rows, so that what they have in common cancels.
     """
     size = len(rows.labels)
     groups = min(GROUPS, size)
@@ -566,6 +581,5 @@ def paired_difference(rows: PairedRows, metric: str, confidence: float) -> Diffe
             return None
         values.append(found[0] - found[1])
     whole, *others = values
-    error = float(np.sqrt((groups - 1) / groups * np.sum((np.array(others) - float(np.mean(others))) ** 2)))
-    width = error * float(scipy.special.stdtrit(groups - 1, 0.5 + confidence / 2))
+    width = jackknife_width(others, confidence)
     return Difference(whole, whole - width, whole + width)

@@ -78,6 +78,7 @@ class ModelDescription(TypedDict):
     unseen_idf: NotRequired[commit.Moderate]
     learner_sha256: NotRequired[commit.Sha256]
     vocabulary_sha256: NotRequired[commit.Sha256]
+    feature_groups: NotRequired[dict[str, Any]]
     warm_start: NotRequired[dict[str, Any]]
     features_from: NotRequired[dict[str, Any]]
 

@@ -384,6 +384,8 @@ Select = Literal["best", "one-standard-error"] | AtMost
 # Options of a search: which configurations are tried, and how they are compared.
 
 
+FIELD: Final = "field"
+"""The value of `feature_groups` for which a group is a field of the records."""
 Order = Literal["auto", "rows", "blocks", "none"]
 ClassWeight = Literal["balanced"] | dict[str, NotNegative]
 
@@ -426,6 +428,13 @@ class SearchOptions(OptionModel):
         "squared_hinge; for numbers squared, which is auto, or huber.",
     )
     penalty: str = Field("l1", description="Penalty on the weights: l1, l2, elastic_net, group or box.")
+    feature_groups: str | None = Field(
+        None,
+        description="Groups of features that penalty group keeps or drops together, for fobos, l-fobos and cl-fobos: "
+        "field, the fields of the records, or a table with the columns term and group, CSV or Parquet; terms that it "
+        "does not have are groups of their own. By default a group is the weights of one feature for all classes.",
+        examples=["topics.csv"],
+    )
     folds: int = Field(
         5,
         ge=1,
@@ -588,6 +597,12 @@ class SearchOptions(OptionModel):
             configurations = self.configurations()
         except SparseocoError as error:
             raise ValueError(str(error)) from error
+        for name in self.algorithms if self.feature_groups is not None else ():
+            if self.penalty != "group" or find_algorithm(name).group_rules is None:
+                raise ValueError(
+                    f"feature_groups is for penalty group of fobos, l-fobos and cl-fobos, not for {name} with penalty "
+                    f"{self.penalty}"
+                )
         for name in self.algorithms if self.intercept else ():
             if not takes_intercept(name, self.penalty):
                 raise ValueError(f"{name} with penalty {self.penalty} has no room for an intercept")
@@ -645,6 +660,12 @@ class SearchOptions(OptionModel):
         """The paths of the models it reads, by the name of the option."""
         paths = {"warm_start": self.warm_start, "features_from": self.features_from}
         return {name: path for name, path in paths.items() if path is not None}
+
+    @property
+    def paths(self) -> dict[str, str]:
+        """The paths of all files and folders it reads, by the name of the option."""
+        table = self.feature_groups
+        return self.models | ({} if table in (None, FIELD) else {"feature_groups": str(table)})
 
     def configurations(self) -> list[Configuration]:
         """Every configuration, numbered from 0: weightings, algorithms as listed, the grid's product or random draw.

@@ -23,6 +23,8 @@ DTYPES = ("float32", "float64")
 DENSE_BYTES = 1 << 30
 """The limit for a column of a learner that keeps d² numbers: 11,584 features."""
 
+GROUP_NUMBERS = 11
+"""Numbers of a column with groups of features, for each feature: 4 of its own, 6 of its group, and its weight."""
 CHUNK_NUMBERS = 1 << 29
 """Numbers of the state of dense learners that are updated between two reports of progress: about a second."""
 
@@ -46,11 +48,14 @@ def bytes_per_column(
     loss: str | None = None,
     penalty: str = "l1",
     parameters: Mapping[str, Any] | None = None,
+    feature_groups: bool = False,
 ) -> int:
     """Bytes of state per column of a configuration, by default with the default parameters: the numbers of every
     coordinate, and the column's share of the time stamps, which 16 columns have in common."""
     penalty_ = find_penalty(penalty)
     definition = find_algorithm(algorithm).under(penalty_)
+    if feature_groups:  # at most a group for each feature
+        return 8 * n_features * GROUP_NUMBERS
     rule = definition.rule(definition.loss(loss), penalty_, definition.configuration(parameters or {}))
     if isinstance(rule, DenseRule):
         return int(8 * n_features * (1 + rule.memory(n_features)))
@@ -251,18 +256,44 @@ def checked_weights(weights: Any, n_features: int, widths: Collection[int], dtyp
     return values
 
 
+def check_groups_apply(algorithm: Algorithm, penalty: Penalty) -> None:
+    """Raises `InputError` unless the learner takes groups of features with this penalty."""
+    if not penalty.grouped or algorithm.group_rules is None:
+        raise InputError(
+            "Groups of features are for penalty='group' of fobos, l-fobos and cl-fobos, not for "
+            f"penalty={penalty.name!r} of {algorithm.name}.",
+            code="unsupported-combination",
+        )
+
+
+def checked_groups(groups: Any, n_features: int) -> np.ndarray:
+    """(n_features,) int64: the groups of features, numbered from 0 by their numbers.
+
+    Raises `InputError` for groups that are no integers of this shape.
+    """
+    values = np.asarray(groups)
+    if values.shape != (n_features,) or values.dtype.kind not in "iu":
+        message = f"feature_groups must be integers of shape ({n_features},), a group for each feature."
+        raise InputError(message, code="invalid-groups")
+    return np.unique(values, return_inverse=True)[1].astype(np.int64).reshape(-1)
+
+
 def check_combination(
-    algorithm: Algorithm, penalty: Penalty, n_classes: int | None, *, multilabel: bool, intercept: bool
+    algorithm: Algorithm, penalty: Penalty, n_classes: int | None, *, multilabel: bool, intercept: bool, by_class: bool
 ) -> None:
-    """Raises `InputError` for labels, a penalty or an intercept that the algorithm is not defined for."""
+    """Raises `InputError` for labels, a penalty or an intercept that the algorithm is not defined for.
+
+    `by_class`: groups are those of classes, not of features.
+    """
     if multilabel and algorithm.touches_all_features:
         raise InputError(
             f"{algorithm.name} takes one label per row: train one per class, or choose another learner.",
             code="unsupported-combination",
         )
-    if penalty.grouped and (n_classes is None or (n_classes <= 2 and not multilabel)):
+    if penalty.grouped and by_class and (n_classes is None or (n_classes <= 2 and not multilabel)):
         raise InputError(
-            "penalty='group' needs more than two classes: over the one column of two it is penalty='l1'.",
+            "penalty='group' needs more than two classes, or groups of features: over the one column of two it is "
+            "penalty='l1'.",
             code="unsupported-combination",
         )
     if intercept and not algorithm.takes_intercept(penalty):

@@ -256,6 +256,10 @@ LEARNING: Entries = {
     "--out": Elsewhere(PLACE),
     "--loss": [Case("--loss logistic", STORES - NUMBERS, STORES), never(TWO, "--loss huber", "invalid-metric")],
     "--penalty": [only(STORES, "--penalty l2", base="--algorithm fobos --dtype float64")],
+    "--feature-groups": [
+        only(STORES, "--feature-groups groups.csv --penalty group", base="--algorithm fobos --dtype float64"),
+        never(TWO, "--feature-groups groups.csv", "invalid-option"),
+    ],
     "--intercept": [only(STORES, "--intercept", free=DEFAULT)],
     "--no-intercept": [only(STORES, "--no-intercept")],
     "--class-weight": [
@@ -552,6 +556,7 @@ def _write_inputs(folder: Path) -> None:
     line = (folder / "plain" / "a.jsonl").read_bytes().partition(b"\n")[0]
     (folder / "packed.jsonl.gz").write_bytes(gzip.compress(line + b"\n" * 9000))
     (folder / "cluster.toml").write_text("threads = 2\n")
+    (folder / "groups.csv").write_text("term,group\nwave,a\ntree,a\nold,a\nboat,b\ngrey,b\n")
     (folder / "run.toml").write_text('[ingest]\ninputs = ["nothing.jsonl"]\n')
 
 

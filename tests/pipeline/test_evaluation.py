@@ -4,6 +4,7 @@ import json
 import random
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from scipy.stats import binomtest
 from sklearn import metrics as sk
 from sklearn.preprocessing import label_binarize
 
 from sparseoco.core.errors import InputError
 from sparseoco.datasets.corpora import data_folder
-from sparseoco.pipeline import demo
+from sparseoco.pipeline import demo, evaluation
 from sparseoco.pipeline import steps as run_steps
 from sparseoco.pipeline.evaluation import evaluate_model
 from sparseoco.pipeline.explanation import Explainer, compare_models
@@ -34,6 +36,12 @@ from tests.support.commands import Cli, call
 from tests.support.errors import raises_code
 from tests.support.ingests import ingest_bytes, jsonl, random_texts, write_files
 from tests.support.models import random_model
+
+
+def on(inputs: list[str]) -> Any:
+    """An evaluation of a model on these inputs."""
+    return partial(evaluate_model, inputs=inputs, where={})
+
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Evaluations of a model: metrics as scikit-learn's, predictions of every document.
@@ -106,6 +114,31 @@ def test_many_documents_are_counted_in_histograms(tmp_path: Path, monkeypatch: p
     assert abs(rough["roc_auc"] - exact["roc_auc"]) <= rough["rank_bound"]
 
 
+def test_intervals_cover_the_figures_of_all_documents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 100 samples about 95 do; also where standard errors are those of the first half, scaled."""
+    opened = random_model(tmp_path / "run")
+    random = np.random.default_rng(1)
+
+    def sample(rows: int) -> dict[str, Any]:
+        labels = random.integers(0, 2, rows)
+        sums = evaluation._Sums(opened)
+        for part in np.array_split(np.arange(rows), 3):
+            sums.add(random.normal(2.0 * labels[part] - 1, 1.5)[:, None], labels[part])
+        return sums.metrics() if rows < 1000 else sums._metrics()
+
+    population = sample(200_000)
+    for values, rows in ((scores.EXACT_VALUES, 150), (200, 400)):
+        monkeypatch.setattr(scores, "EXACT_VALUES", values)
+        found = [sample(rows) for _ in range(100)]
+        for name in ("error", "precision", "recall", "f1", "f1_macro", "roc_auc", "average_precision", "log_loss"):
+            covered = sum(own["intervals"][name][0] <= population[name] <= own["intervals"][name][1] for own in found)
+            assert 88 <= covered <= 100, (name, covered)
+    (row,) = found[:1]
+    wilson = binomtest(round(row["error"] * 400), 400).proportion_ci(method="wilson")
+    assert row["intervals"]["error"] == pytest.approx([wilson.low, wilson.high])
+    assert row["intervals"]["f1"][1] - row["intervals"]["f1"][0] > 0.05
+
+
 def learned(folder: Path, files: dict[str, bytes], **options: Any) -> Model:
     """A model that was trained on these files in a folder, which are ingested one after the other."""
     for name, data in files.items():
@@ -141,8 +174,11 @@ def test_documents_that_were_learned_are_named(tmp_path: Path) -> None:
     withheld = learned(tmp_path / "withheld", {"a.jsonl": data}, holdout=0.5)
     assert "trained_on" not in evaluate_model(withheld, names[:1], {}, holdout=0.5)
     assert evaluate_model(withheld, names[:1], {})["trained_on"] == ["copy.jsonl"]
-    assert compare_models(opened, part, names[1:2]).trained_on == ([], [])
-    assert compare_models(opened, part, names[2:]).trained_on == (["t.parquet"], [])
+    assert compare_models(opened, part, on(names[1:2])).trained_on == ([], [])
+    assert compare_models(opened, part, on(names[2:])).trained_on == (
+        ["t.parquet"],
+        [],
+    )
 
 
 def test_a_folder_of_text_that_was_learned_is_named(tmp_path: Path) -> None:
@@ -403,7 +439,7 @@ def test_what_changed(tmp_path: Path, cli: Cli) -> None:
 def test_errors_of_evaluated_models(tmp_path: Path, cli: Cli) -> None:
     model = trained(tmp_path / "a", TWO, cli)
     assert compare_models(model, model).evaluations == []
-    found = compare_models(model, model, [str(tmp_path / "a" / "text.jsonl")])
+    found = compare_models(model, model, on([str(tmp_path / "a" / "text.jsonl")]))
     measured = {row.name: (row.first, row.second) for row in found.evaluations}
     assert measured["rows"] == (24, 24)
     assert measured["error"] == (0.0, 0.0)

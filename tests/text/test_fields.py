@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from sparseoco.core.errors import InputError
 from sparseoco.pipeline.evaluation import BATCH_LINES, text_batches
 from sparseoco.store.manifest import latest_manifest
 from sparseoco.store.shards import Store, read_shards
-from sparseoco.store.terms import increment_weights, term_weights
+from sparseoco.store.terms import grouped_features, increment_weights, term_weights
 from sparseoco.store.weighting import TFIDF, Weighting
 from sparseoco.text.counting import bin_names
 from sparseoco.text.ingest import ingest
@@ -151,6 +152,8 @@ def test_counts(tmp_path: Path, suffix: str, shard_bytes: int) -> None:
     )
     check_equal(read_shards(tmp_path / "out"), expected(frame, frame))
     assert {entry.name: entry.missing for entry in manifest.fields} == frame[list(FIELDS)].isna().sum().to_dict()
+    names = [re.split("[:=]", term)[0] for term in read_shards(tmp_path / "out")[1]]
+    assert [list(FIELDS)[group] for group in grouped_features(Store.open(tmp_path / "out"), None)] == names
 
 
 def test_any_shards_give_the_same_store(tmp_path: Path) -> None:
@@ -186,6 +189,7 @@ def test_weights_are_of_each_text_on_its_own(tmp_path: Path, weighting: Weightin
     np.testing.assert_allclose(from_file.toarray(), matrix[:, order].toarray(), rtol=1e-13)
     from_records = model.values([{k: None if v != v else v for k, v in record.items()} for record in records])
     assert (from_records != from_file).nnz == 0
+    assert (model.values(later) != from_file).nnz == 0
 
 
 @pytest.mark.parametrize("vocabulary", ["frozen", "extend"])

@@ -29,6 +29,7 @@ from sparseoco.storage.locations import Location, location
 from sparseoco.store.corpus import check_worker_running, worker_corpus
 from sparseoco.store.shards import Session, StoreReference, open_store, store_reference
 from sparseoco.store.weighting import COUNTS, Weighting
+from sparseoco.training.block import FeatureGroups
 from sparseoco.training.models import write_model
 from sparseoco.training.options import OptimumOptions
 from sparseoco.training.stream import ClassWeighted
@@ -344,8 +345,9 @@ def _continue(task: PassProblem, work: Location, checkpoint: Location, files: Se
 # λ_max: the least penalty per row at which all weights are 0, as in glmnet and skglm.
 #
 # λ_max = max_{j,k} |Σ_i s_i·ℓ'_k(b_k, y_i)·x_{ij}|/n at w = 0, over features j and outputs k, with sample weights s_i;
-# for groups the maximum of the norms over k. With an intercept, b minimises the loss at w = 0 (for losses with a kink
-# b = 0, and for numbers b is their mean, which is a minimum of the squared loss alone); else b = 0.
+# for groups the maximum of the norms over k, and over the features of a group. With an intercept, b minimises the loss
+# at w = 0 (for losses with a kink b = 0, and for numbers b is their mean, a minimum of the squared loss alone);
+# else b = 0.
 #
 # One task reads the rows twice: first their labels, for b, then their values.
 
@@ -353,15 +355,18 @@ def _continue(task: PassProblem, work: Location, checkpoint: Location, files: Se
 TINY = 1e-300
 
 
-def lambda_max(client: Client, source: RowsSource, loss: str, *, grouped: bool, intercept: bool) -> float:
+def lambda_max(
+    client: Client, source: RowsSource, loss: str, *, grouped: bool, intercept: bool, groups: FeatureGroups | None
+) -> float:
     """λ_max of the rows of a store, computed on a worker. Raises `SparseocoError` if the task fails."""
     pool, flags = TaskPool(client, "λ_max could not be computed"), {"grouped": grouped, "intercept": intercept}
-    found: float = pool.call(_lambda_max_task, source, loss, flags)
+    found: float = pool.call(_lambda_max_task, source, loss, flags, groups)
     return found
 
 
-def _lambda_max_task(source: RowsSource, loss: str, flags: dict[str, bool]) -> float:
+def _lambda_max_task(source: RowsSource, loss: str, flags: dict[str, Any], named: FeatureGroups | None) -> float:
     store = open_store(source.store)
+    flags = flags | {"groups": None if named is None else named.read(store)}
     outputs = len(store.classes) if store.is_multilabel or len(store.classes) > 2 else 1
     rows = open_rows(source)
     return lambda_max_of(rows, store.n_features, find_loss(loss), outputs, check=check_worker_running, **flags)
@@ -375,9 +380,12 @@ def lambda_max_of(
     *,
     grouped: bool = False,
     intercept: bool = False,
+    groups: NDArray[np.int64] | None = None,
     check: Callable[[], None] = lambda: None,
 ) -> float:
     """λ_max of rows with `outputs` columns of weights: 1 for two classes or numbers, else one per class.
+
+    `grouped` by the features of `groups` (n_features,) and classes, by default the classes of each feature.
 
     `check` is called every few thousand rows.
     """
@@ -389,7 +397,10 @@ def lambda_max_of(
         check()
         slopes = _slopes(rows, loss, intercepts) * row_weights(rows)[:, None]
         ACCUMULATE(rows.indptr, rows.indices, rows.values, slopes, gradient)
-    largest = np.sqrt((gradient**2).sum(axis=1)) if grouped else np.abs(gradient)
+    largest = np.abs(gradient)
+    if grouped:
+        squares = (gradient**2).sum(axis=1)
+        largest = np.sqrt(squares if groups is None else np.bincount(groups, squares))
     return float(largest.max(initial=0.0)) / max(source.n_rows, 1)
 
 

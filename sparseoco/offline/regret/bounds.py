@@ -14,6 +14,7 @@ from sparseoco.learners.cao_rcd import lipschitz
 from sparseoco.learners.losses import find_loss
 from sparseoco.learners.penalties import TOTALS, find_penalty
 from sparseoco.offline.bounds import Bound, NoBound, regret_bound, state_quantities
+from sparseoco.offline.optimum import SMOOTH_LOSSES
 from sparseoco.storage.commit import commit_json, digest_value
 from sparseoco.storage.locations import Location
 from sparseoco.storage.tables import Row, read_checkpoint, write_checkpoint
@@ -94,6 +95,8 @@ class Comparator(NamedTuple):
     """Of the penalties α_tψ."""
     scaled: bool = False
     """Whether every weight has the learner's own range R_i instead of R."""
+    grouped: bool = False
+    """Whether ‖w‖₁ is Σ_G ‖w_G‖₂, over the groups of the setting and all classes."""
 
     @property
     def own(self) -> bool:
@@ -115,6 +118,8 @@ class Comparator(NamedTuple):
         weight = "α" if self.epochs else {"constant": "Tλ", "sqrt": "√T·λ", "first": "λ"}[self.schedule]
         if self.own_history:
             penalty = " + λ·Σ_t‖h_t∘w‖₁"
+        elif self.grouped:
+            penalty = f" + {weight}·Σ_G‖w_G‖₂"
         elif self.lam == 0:
             penalty = ""
         elif self.l1_ratio == 1:
@@ -136,7 +141,10 @@ def find_comparator(
     R, lam, scale = parameters.get("R"), parameters.get("lam", 0.0), parameters.get("scale", "none")
     reasons = (
         (joint, f"loss={loss!r} is joint over the classes: search with loss={joint!r}, one loss per class"),
-        (kind.grouped, f"penalty={penalty!r} couples the classes"),
+        (
+            kind.grouped and loss not in SMOOTH_LOSSES,
+            f"optima with groups are found for smooth losses ({', '.join(SMOOTH_LOSSES)}), not for {loss}",
+        ),
         (definition.touches_all_features, f"{algorithm} has a convex set instead of a penalty or a box"),
         (
             scale != "none" and (lam > 0 or not definition.online),
@@ -157,6 +165,8 @@ def find_comparator(
             "infinite.",
             code="no-comparator",
         )
+    if kind.grouped:
+        return Comparator(lam, 1.0, R, own_history=False, intercept=intercept, grouped=True)
     rule = definition.under(kind).rule(find_loss(loss), kind, parameters)
     schedule = parameters.get("schedule", "constant")
     own_history, scaled = rule.threshold is not None, scale != "none"
@@ -422,6 +432,10 @@ def measure_bounds(
             }
             if bound.radius is not None and np.abs(comparators[t].b).max() > bound.radius:
                 continue
+            if find_penalty(learner.penalty).grouped:  # one problem for all outputs together
+                joined = {"D": np.linalg.norm(D[t]), "G": np.sqrt(outputs) * rows.norm, "U": quantities["U"][0]}
+                yield t, float(bound.value(t, joined))
+                continue
             yield t, float(np.sum(np.broadcast_to(bound.value(t, quantities), outputs)))
 
 
@@ -432,7 +446,9 @@ def _subgradients(learner: Learner, rows: _RowQuantities, norm: Floats) -> Float
     if rows.gaps and not find_penalty(learner.penalty).decaying:
         return np.full(norm.shape, lam * rows.charge)
     ratio = {"l2": 0.0, "elastic_net": parameters.get("l1_ratio", 1.0)}.get(learner.penalty, 1.0)
-    return np.asarray(lam * (ratio * np.sqrt(rows.seen.sum()) + (1 - ratio) * norm))
+    groups = learner.feature_groups
+    terms = rows.seen.sum() if groups is None else np.unique(groups[rows.seen[: learner.n_features]]).size
+    return np.asarray(lam * (ratio * np.sqrt(terms) + (1 - ratio) * norm))
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -535,6 +551,7 @@ def _new_learner(measurement: Measurement, store: Store, *, objective: bool) -> 
         dtype=setting.dtype,
         objective=objective,
         intercept=block.intercept,
+        feature_groups=None if setting.feature_groups is None else setting.feature_groups.read(store),
     )
     source = class_weighted(worker_corpus(store, block.weighting), setting.class_weights)
     return learner, FirstEpoch(source, setting.order)

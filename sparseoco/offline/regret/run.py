@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy  # loads scipy.sparse when it is used
 from distributed import Client
+from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
 from sparseoco.core.logs import report_progress
@@ -28,7 +29,7 @@ from sparseoco.offline.cluster import passes as cluster_passes
 from sparseoco.offline.cluster.epochs import EpochTask, epoch_metrics, open_coordinates, run_epoch_block
 from sparseoco.offline.cluster.passes import NEWTON_NONZEROS, PassProblem, RowsSource
 from sparseoco.offline.epochs import Blocks, row_sizes
-from sparseoco.offline.optimum import MAX_CURVATURE, OptimumProblem, minimise
+from sparseoco.offline.optimum import MAX_CURVATURE, OptimumProblem, minimise, minimise_groups
 from sparseoco.offline.passes import Floats, LocalPasses, Span, SpanRows, local_passes, row_weights
 from sparseoco.offline.regret import bounds as measures
 from sparseoco.offline.regret.bounds import Comparator, Measurement, Solution, slope_row
@@ -240,12 +241,24 @@ def comparator_problem(loss: str, positive: tuple[int, ...], comparator: Compara
     return OptimumProblem(loss, (comparator.alpha(T),), comparator.l1_ratio, box, positive)
 
 
-def find_optimum(passes: LocalPasses, problem: OptimumProblem, tol: float, factors: Floats | None = None) -> Solution:
+def find_optimum(
+    passes: LocalPasses,
+    problem: OptimumProblem,
+    tol: float,
+    factors: Floats | None = None,
+    groups: NDArray[np.int64] | None = None,
+) -> Solution:
     """The optimum of a comparator, a problem of one α, over the span of `passes`.
 
     With `factors` (features, outputs) the penalty is weighted by their inverse (see `weight_factors`), and the box is
-    that of the weights divided by them.
+    that of the weights divided by them. With `groups` (features,) the penalty is of groups.
     """
+    if groups is not None:
+        one = minimise_groups(passes, problem, groups, tol=tol)
+        shape = (passes.shape.n_features, len(problem.positive))
+        return Solution(
+            one.weights[0].reshape(shape), float(one.objective[0]), float(one.gap[0]), np.atleast_1d(one.intercept[0])
+        )
     parts = []
     alone = [] if factors is None else [((y,), h) for y, h in zip(problem.positive, factors.T, strict=True)]
     together: list[tuple[tuple[int, ...], Floats | None]] = [(problem.positive, None)]
@@ -273,10 +286,13 @@ def optimum_task(stream: Stream, target: Target) -> None:
     place[seen] = np.arange(seen.size)
     matrix = scipy.sparse.csr_matrix((rows.values, place[rows.indices], rows.indptr), shape=(T, seen.size), copy=False)
     passes = local_passes(matrix, rows.labels, row_weights(rows), fit_intercept=target.comparator.intercept)
-    factors = target.factors()
+    factors, groups = target.factors(), None
     own = None if factors is None else factors[seen]
     problem = comparator_problem(stream.setting.loss, stream.positive, target.comparator, T)
-    found = find_optimum(passes, problem, target.tol, own)
+    if target.comparator.grouped:
+        named = stream.setting.feature_groups
+        groups = np.unique(seen if named is None else named.read(store)[seen], return_inverse=True)[1]
+    found = find_optimum(passes, problem, target.tol, own, groups)
     weights = np.zeros((store.n_features, len(stream.positive)))
     weights[seen] = found.weights
     found._replace(weights=weights).write(target.path)
@@ -373,7 +389,8 @@ class _Curve:
         m, weighting = self.measurement.block.setting, self.measurement.block.weighting
         comparator: Any = self.measurement.digest if self.comparator.own else list(self.comparator)
         rows = [m.manifest, weighting.model_dump(mode="json"), m.class_weights]
-        stream = [*rows, m.loss, m.seed, m.range_rows, m.sparseoco]
+        groups = None if m.feature_groups is None else m.feature_groups.sha256
+        stream = [*rows, m.loss, m.seed, m.range_rows, m.sparseoco, groups]
         return self.folder / f"optimum-{digest_value([stream, comparator, T, self.tol])[:32]}.npz"
 
     @property
@@ -485,6 +502,12 @@ class Regret:
         comparator = measures.find_comparator(
             c.algorithm, c.parameters, options.loss, options.penalty, intercept=intercept
         )
+        if comparator.grouped and not self.fits_task:
+            raise InputError(
+                f"With groups regret is measured for at most {NEWTON_NONZEROS:,} nonzeros times classes: keep fewer "
+                "documents or features at ingest.",
+                code="unsupported-combination",
+            )
         own = {"epochs": options.epochs, "range_rows": 0} if comparator.epochs else {"epochs": 1}
         block = Block.of(self.setting.model_copy(update=own | {"intercept": intercept}), [c])
         samples = measures.sample_size(store.n_rows, store.manifest.nonzeros, store.n_features)
@@ -600,7 +623,7 @@ class Regret:
             figures = {"learner_loss": incurred, "optimum": optimum, "gap": gap, "regret": incurred - optimum}
             if T in bounds and curve.comparator.epochs:
                 figures["data_bound"] = mark["data_bound"]
-            elif T in bounds and not curve.comparator.own_history:
+            elif T in bounds and not (curve.comparator.own_history or curve.comparator.grouped):
                 penalty = curve.comparator.penalty(T, Solution.read(curve.optimum(T)).weights)
                 figures |= {"loss_regret": mark["loss"] - (optimum - penalty), "loss_bound": bounds[T] + penalty}
             exact = {name: mark[name] for name in ("exact", "penalty_error")}

@@ -105,6 +105,11 @@ def _check_options(run: RunFile) -> None:
             "such as those in run.json of a search.",
             code="unsupported-combination",
         )
+    if run.search.feature_groups is not None:
+        raise InputError(
+            "feature_groups are groups of the features of a fixed store: nightly runs extend it.",
+            code="unsupported-combination",
+        )
     if run.search.features_from is not None:
         raise InputError(
             "features_from selects features of a fixed store: nightly runs, which extend it, use all of them.",

@@ -148,6 +148,12 @@ def test_options_that_rule_out_nightly_runs(name: str, tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
+def test_groups_of_features_rule_out_nightly_runs(tmp_path: Path) -> None:
+    groups = 'algorithms.fobos = {}\npenalty = "group"\nfeature_groups = "field"'
+    with raises_code("unsupported-combination", "feature_groups"):
+        run_nightly(prepare(tmp_path, 1, **{RDA: groups}))
+
+
 @pytest.mark.parametrize("model", ["run", "run/models/00000001", "run/model", "elsewhere/../run"])
 def test_increments_do_not_warm_start_from_each_other(model: str, tmp_path: Path) -> None:
     run = prepare(tmp_path, 1, **{"seed = 3": f'seed = 3\nwarm_start = "{model}"'})
