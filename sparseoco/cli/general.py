@@ -173,6 +173,7 @@ DRIVERS = {
     "stream": "Online, over the nonzero features of each row",
     "dense": "Online, over all features in each round: for few features (see --features-from)",
     "epoch": "Full passes over the data, with rounds over randomly drawn rows",
+    "pass": "Full passes over the data, a round each",
     "coordinate": "Rounds over randomly drawn features",
 }
 """The kinds of learners, by `Algorithm.driver`, in the order of the list."""

@@ -256,7 +256,7 @@ class EpochColumns:
     Parameters
     ----------
     configurations : sequence of dict
-        R, alpha, predict_gradient (the same in all) and, for the elastic net, l1_ratio of each.
+        R, alpha, predict_gradient (the same in all, if there is one) and, for the elastic net, l1_ratio of each.
     positive : sequence of int
         The class with y = +1 of each column of a configuration; −1: y is the label.
     n_features : int
@@ -277,12 +277,15 @@ class EpochColumns:
             np.repeat([float(c.get(name, 0.0)) for c in configurations], len(positive))
             for name in ("R", "alpha", "l1_ratio")
         )
-        l1, ridge = self.penalty.maps.split(alpha, SimpleNamespace(l1_ratio=ratio))
+        l1, ridge = np.zeros((2, alpha.size))
+        if not self.penalty.bounded:  # a box is that of all configurations
+            l1, ridge = self.penalty.maps.split(alpha, SimpleNamespace(l1_ratio=ratio))
         classes = np.tile(np.array(positive, np.int64), len(configurations))
         penalties = [np.stack([own, np.zeros_like(own)][: 1 + self.intercept]) for own in (l1, ridge * R)]
         self._params = EpochParams(classes, R, 1.0 / R, *penalties)
         self._position = np.full(n_features, -1, np.int64)
-        self._previous, self.refreshes = (configurations[0]["predict_gradient"] == own for own in ("previous", "last"))
+        prediction = configurations[0].get("predict_gradient")
+        self._previous, self.refreshes = (prediction == own for own in ("previous", "last"))
         self.state = np.zeros((n_features, 3 if self._previous else 2, classes.size))
         self.rounds = 0
         self.diverged = np.zeros(classes.size, np.int64)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 MODULES = (
     *("subgradient", "fobos", "sgft", "dual_averaging", "adagrad", "optimistic_ftrl", "cao_ftrl", "caos_erm"),
-    *("cao_rcd", "ons", "exponentiated", "arow", "passive_aggressive", "scinol"),
+    *("optimistic_averaging", "cao_rcd", "ons", "exponentiated", "arow", "passive_aggressive", "scinol"),
 )
 """The order of learners in help and tables, related ones together; those of other modules follow."""
 

@@ -246,8 +246,8 @@ class Algorithm:
     """Why it supports no other penalties."""
     driver: str = "stream"
     """The loop that runs it: stream (one pass over rows) or dense (also, updating all features in every round), both in
-    `Learner`; epoch (full passes and sampled rows) or coordinate (sampled features), both in `sparseoco.fit_epochs`,
-    which needs repeated access to the data."""
+    `Learner`; epoch (full passes and sampled rows), pass (full passes alone) or coordinate (sampled features), all in
+    `sparseoco.fit_epochs`, which needs repeated access to the data."""
     losses: tuple[str, ...] = ()
     """The losses it is defined for, the default first; empty for all."""
     group_rules: "Callable[[Loss, Mapping[str, Any]], GroupRule] | None" = None

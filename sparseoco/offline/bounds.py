@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from sparseoco.learners import find_algorithm
 from sparseoco.learners.caos_erm import KEPT
+from sparseoco.learners.optimistic_averaging import BOUND
 from sparseoco.learners.penalties import find_penalty
 from sparseoco.training.learner import Learner
 
@@ -37,6 +38,8 @@ QUANTITIES = {
     "x_root": "Σ_i (δ + √(Σ_{t≤T} (g_{t,i} − g̃_{t,i})²))·x_i²",
     "L": "Σ_j L_j, L_j the largest |∂f_j/∂x_i|: the loss's slope bound times max_i |a_{j,i}|",
     "L2": "Σ_j L_j² of the same L_j",
+    "G_1": "at least Σ_i |∂F/∂x_i| of the sum F of all losses: Σ_j ‖a_j‖₁ times the loss's slope bound",
+    "M": "Σ_i M_i, F'' ≤ diag(M): Σ_j ‖a_j‖₁² times the largest ℓ''; 0 if ℓ is not smooth",
     "RL": "Σ_i (R_i L_i)^{2/3} over coordinates; over blocks, R the sum and L the 2-norm of theirs",
     "RL1": "Σ_i R_i L_i, over coordinates or blocks",
     "blocks": "number of coordinates, blocks or mini-batches that can be drawn",
@@ -343,7 +346,7 @@ def _missed(configuration: Mapping[str, Any]) -> float:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Bounds on the expected regret of epoch methods: caos-erm and cao-rcd.
+# Bounds on the regret of epoch methods: caos-erm and cao-rcd, in expectation, and optimistic-averaging.
 #
 # Mohri and Yang 2015, Theorem 7 and Corollaries 4 to 7 (cao-rcd, caos-erm): the prediction of a round depends on its
 # draw, hence so does x_t, and E[ĝ_t | x_t] = g_t, which Theorem 5 needs, fails; regret exceeds the first bound of
@@ -406,6 +409,28 @@ def caos_erm(configuration: Mapping[str, Any], penalty: str) -> Bound | NoBound:
 def _of_kept(sample: str) -> tuple[str, float]:
     """By how much a bound with the p of lipschitz grows: the end of its formula, and the factor."""
     return (f"/√{KEPT:g}", KEPT**-0.5) if sample == "adaptive" else ("", 1.0)
+
+
+def optimistic_averaging(configuration: Mapping[str, Any], penalty: str) -> Bound:
+    """Σ_{t≤T} H(x̄_t) − H*, by the bounds on every H(x̄_t) − H* that `learners.optimistic_averaging` derives.
+
+    The sum of 4CR Σ_i G_i/√(3t) is at most 8CR Σ_i G_i·√(T/3), and that of Σ_i (2CR|g_{1,i}| + 4C²R²M_i)/(t(t + 1)) is
+    Σ_i (2CR|g_{1,i}| + 4C²R²M_i)·T/(T + 1).
+    """
+    CR = BOUND * float(configuration["R"])
+
+    def value(T: Floats, q: Measured) -> Floats:
+        smooth = np.where(q["M"] > 0, (2 * CR * q["G_1"] + 4 * CR**2 * q["M"]) * T / (T + 1), np.inf)
+        return np.minimum(8 * CR * q["G_1"] * np.sqrt(T / 3), smooth)
+
+    return Bound(
+        "Joulani, Raj, György and Szepesvári 2020 by Mohri and Yang 2015, Theorem 4",
+        f"at most 8CR Σ_i G_i·√(T/3) and, for smooth losses, Σ_i (2CR·G_i + 4C²R²M_i)·T/(T + 1), C = {BOUND}",
+        ("G_1", "M"),
+        value,
+        radius=float(configuration["R"]),
+        note="For the means x̄_t, at which the gradients are, with F = Σ_j f_j in every round. The constants are ours.",
+    )
 
 
 def cao_rcd(configuration: Mapping[str, Any], penalty: str) -> Bound | NoBound:
@@ -558,6 +583,7 @@ THEOREMS: dict[str, Theorem] = {
         "Theorem 5 with the regularizer of Corollary 2", "Theorem 6 with the regularizer Δ_t x²/(2R)", expected=True
     ),
     "caos-erm": caos_erm,
+    "optimistic-averaging": optimistic_averaging,
     "cao-rcd": cao_rcd,
 }
 

@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 from sparseoco.core.errors import InputError
 from sparseoco.kernels import coordinate
 from sparseoco.kernels.columns import MEASURE, block_weights, coordinate_bounds, loss_kernels, max_abs_scales, row_norms
-from sparseoco.kernels.epoch import EpochColumns, draw
+from sparseoco.kernels.epoch import WEIGHTS, EpochColumns, draw
 from sparseoco.kernels.order import epoch_rows
 from sparseoco.learners import find_algorithm
 from sparseoco.learners.cao_rcd import lipschitz, slope_bounds
 from sparseoco.learners.caos_erm import adaptive_chances
 from sparseoco.learners.contract import Algorithm, Grid
 from sparseoco.learners.losses import Loss, find_loss
+from sparseoco.learners.optimistic_averaging import averaged, played, weight_sum
 from sparseoco.learners.penalties import Penalty, find_penalty, penalty_values
 from sparseoco.offline import passes as full_passes
 from sparseoco.offline.passes import ColumnMajor, Floats, LocalPasses, PassRequest, PassResult, RowSource, SpanRows
@@ -106,10 +107,15 @@ class EpochProblem(NamedTuple):
         return np.asarray(np.add.outer(np.array(members) * self.outputs, np.arange(self.outputs)).ravel())
 
     def sampled(self) -> EpochColumns:
-        """The state before the first round, for configurations that share their rounds."""
+        """The state of caos-erm before the first round, for configurations that share their rounds."""
         assert len(self.groups()) == 1
         columns = self.loss, self.penalty, self.configurations, self.positive
         return EpochColumns(*columns, self.coordinates, self.intercept)
+
+    def averaged(self) -> "AveragedColumns":
+        """The state of optimistic-averaging before the first round."""
+        columns = self.loss, self.penalty, self.configurations, self.positive
+        return AveragedColumns(*columns, self.coordinates, self.intercept)
 
     def penalties(self, weights: Floats) -> Floats:
         """(configurations,): αψ of weights (n_features, columns)."""
@@ -140,8 +146,8 @@ class EpochProblem(NamedTuple):
 # Epoch methods in one process.
 #
 # An epoch of caos-erm is a full pass at the last iterate, followed by rounds over sampled examples, in one run or in
-# `parts` whose states are averaged. An epoch of cao-rcd computes margins, followed by rounds over features.
-# `sparseoco.offline.cluster.epochs` gives the same bits on a cluster.
+# `parts` whose states are averaged. One of optimistic-averaging is a full pass. An epoch of cao-rcd computes margins,
+# followed by rounds over features. `sparseoco.offline.cluster.epochs` gives the same bits on a cluster.
 
 
 CHUNK_EXAMPLES = 4096  # read from a source at a time
@@ -298,20 +304,84 @@ def play_rounds(method: EpochColumns, rounds: Rounds, share: Share, check: Check
     return State(method.state, method.rounds, method.diverged)
 
 
-class SampledEpochs:
+class AveragedColumns(EpochColumns):
+    """State of optimistic-averaging: Z, Δ, (t + 1)·g_t and x̄_{t+1}, (n_features, 4, columns), after t = `rounds`."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.state = np.zeros((self.n_features, 4, self.diverged.size))
+
+    def learn(self, gradient: Floats) -> None:
+        """A round, given the gradient (n_features, columns) at `weights`."""
+        Z, Delta, g_tilde, mean = self.state.swapaxes(0, 1)
+        self.rounds += 1
+        t = self.rounds
+        self.diverged[(self.diverged == 0) & ~np.isfinite(gradient).all(axis=0)] = t
+        with np.errstate(over="ignore", invalid="ignore"):  # in columns that diverged
+            Z[...], Delta[...] = played(Z, Delta, t * gradient, g_tilde)
+            g_tilde[...] = (t + 1) * gradient
+            x = np.empty(mean.shape)  # x_{t+1}: as that of `EpochColumns` in a round with A_{t+1} times the penalty
+            WEIGHTS(weight_sum(t + 1) - 1, self._params, self.state, x)
+            mean[...] = averaged(mean, x, t + 1)
+
+    def weights(self) -> Floats:
+        """(n_features, columns): the mean x̄, the point of the next pass."""
+        return self.state[:, 3].copy()
+
+
+class PassEpochs:
+    """A method in this process whose epochs begin with a full pass, for configurations that share their rounds."""
+
+    def __init__(self, problem: EpochProblem, passes: LocalPasses, method: EpochColumns) -> None:
+        self.problem, self._passes, self._method = problem, passes, method
+        self._anchor: PassResult = passes.totals(method.weights(), problem.pass_request)
+
+    def weights(self) -> Floats:
+        """(coordinates, columns) at the end of the last epoch."""
+        return self._method.weights()
+
+    def losses(self) -> Floats:
+        """(columns,): Σ_j f_j at these weights."""
+        return self._anchor.loss_sum
+
+    @property
+    def diverged(self) -> NDArray[np.int64]:
+        """(columns,): the round (from 1) in which it diverged, or 0."""
+        return self._method.diverged
+
+    def play(self) -> None:
+        """One epoch, and the pass at its last weights."""
+        self._learn()
+        self._anchor = self._passes.totals(self._method.weights(), self.problem.pass_request)
+
+    def _learn(self) -> None:
+        """The rounds of an epoch."""
+        raise NotImplementedError
+
+
+class AveragedEpochs(PassEpochs):
+    """optimistic-averaging in this process."""
+
+    def __init__(self, problem: EpochProblem, passes: LocalPasses) -> None:
+        self._columns = problem.averaged()
+        super().__init__(problem, passes, self._columns)
+
+    def _learn(self) -> None:
+        self._columns.learn(self._anchor.gradient)
+
+
+class SampledEpochs(PassEpochs):
     """caos-erm in this process, for configurations that share their rounds (see `EpochProblem.groups`)."""
 
     def __init__(self, problem: EpochProblem, passes: LocalPasses, seed: int) -> None:
-        self.problem, self.seed, self.epoch = problem, seed, 0
-        self._passes, self._method = passes, problem.sampled()
+        super().__init__(problem, passes, problem.sampled())
+        self.seed, self.epoch = seed, 0
         source, span = passes.source, passes.span
         self._rows = span.rows(source.n_rows, span.start, span.stop)
         sizes = row_sizes(SpanRows(source, span), span.start, span.stop)
         self._blocks = Blocks.of(sizes, problem.configurations[0], seed)
-        self._anchor: PassResult = passes.totals(self._method.weights(), problem.pass_request)
 
-    def play(self) -> None:
-        """One epoch, and the pass at its last iterate."""
+    def _learn(self) -> None:
         configuration, method = self.problem.configurations[0], self._method
         slopes = self._passes.slopes(self._anchor)
         gradient = self._anchor.gradient if configuration["estimate"] == "corrected" else None
@@ -328,20 +398,6 @@ class SampledEpochs:
         if shares:
             total = full_passes.tree_sum(part, 0, len(shares))
             method.state, method.rounds, method.diverged = total.mean(len(shares))
-        self._anchor = self._passes.totals(method.weights(), self.problem.pass_request)
-
-    def weights(self) -> Floats:
-        """(coordinates, columns) at the end of the last epoch."""
-        return self._method.weights()
-
-    def losses(self) -> Floats:
-        """(columns,): Σ_j f_j at these weights."""
-        return self._anchor.loss_sum
-
-    @property
-    def diverged(self) -> NDArray[np.int64]:
-        """(columns,): the round (from 1) in which it diverged, or 0."""
-        return self._method.diverged
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -589,7 +645,7 @@ def bytes_needed(n_rows: int, n_features: int, columns: int, rounds: Any = "pass
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Both methods on a matrix.
+# The methods on a matrix.
 
 
 class Fit(NamedTuple):
@@ -629,7 +685,7 @@ def fit_epochs(
     X : (rows, n_features) sparse matrix
     y : (rows,) array
         Class indices (or −1 and +1 for two classes); numbers for regression. More than two classes are one-vs-rest.
-    algorithm : {"caos-erm", "cao-rcd"}
+    algorithm : {"caos-erm", "optimistic-averaging", "cao-rcd"}
     loss, penalty : str
         As in `Learner`; the method must be defined for them.
     grid : dict or list of dict, optional
@@ -682,11 +738,13 @@ def fit_epochs(
         np.zeros((size, problem.outputs)),
     )
     for members, part in problem.groups():
-        method: SampledEpochs | Coordinates
+        method: PassEpochs | Coordinates
         if part.algorithm.samples_features:
             method = Coordinates(part, full_passes.column_major(matrix, labels, intercept=fit_intercept), seed, weights)
         else:
-            method = SampledEpochs(part, LocalPasses.of(matrix, labels, weights, intercept=fit_intercept), seed)
+            passes = LocalPasses.of(matrix, labels, weights, intercept=fit_intercept)
+            sampled = part.algorithm.driver == "epoch"
+            method = SampledEpochs(part, passes, seed) if sampled else AveragedEpochs(part, passes)
         for epoch in range(epochs):
             method.play()
             fit.objective[epoch, members] = part.objectives(method.losses(), method.weights())

@@ -171,6 +171,40 @@ def test_caos_erm_as_printed(loss: str, batch: int, sample: str) -> None:
     assert max(*bound, of_the_data) < theorem.value(len(g_hat), measured)
 
 
+@pytest.mark.formulas
+@pytest.mark.parametrize("box", [(1.0, 0.5), (5.0, 0.0)])
+@pytest.mark.parametrize("objective", LOSSES)
+def test_optimistic_averaging(objective: tuple[str, float], box: tuple[float, float]) -> None:
+    """Of every x̄_t, by its Δ and at its worst, and of their sum; gradients of the wrong sign exceed it."""
+    (loss, ratio), (R, alpha), T = objective, box, 60
+    A, y, CR = *problem(), 6.2 * R
+    H, t = Objective(A, y, loss, alpha, ratio), np.arange(1, T + 1)
+    best, shared = H.least(R), {"R": R, "alpha": alpha, "T": T, "penalty": penalty_of(ratio), "l1_ratio": ratio}
+    means, wrong = (
+        oracles.optimistic_averaging(A, y, lambda z, b, way=way: way * SLOPES[loss](z, b), **shared)
+        for way in (1.0, -1.0)
+    )
+
+    def by_errors(found: oracles.Averaging) -> np.ndarray:
+        sums = np.sqrt(np.cumsum(found.missed**2, axis=0)).sum(axis=1)
+        return np.asarray(CR * sums / (t * (t + 1) / 2))
+
+    gap, sizes = H.values(means.means) - best, np.abs(A).sum(axis=1)
+    assert (gap <= by_errors(means)).all()
+    assert H.values(wrong.means)[-1] - best > by_errors(wrong)[-1]
+    smooth, G = (0.25 if loss == "logistic" else 0.0) * (sizes @ sizes), sizes.sum()
+    worst = 4 * CR * G / np.sqrt(3 * t)
+    assert (by_errors(means) <= worst).all()
+    if smooth:
+        worst = np.minimum(worst, (2 * CR * np.abs(means.gradients[0]).sum() + 4 * CR**2 * smooth) / (t * (t + 1)))
+    assert (gap <= worst).all()
+    theorem = bound_of("optimistic-averaging", ALGORITHMS["optimistic-averaging"].configuration({"R": R}))
+    assert (np.cumsum(gap) <= theorem.value(t, {"G_1": G, "M": smooth})).all()
+    assert (np.cumsum(worst) <= theorem.value(t, {"G_1": G, "M": smooth})).all()
+    later = 10**6  # after which the bound says more than that 0 is not the minimum
+    assert theorem.value(later, {"G_1": G, "M": smooth}) < later * gap[0]
+
+
 BLOCKS = [(1, "consecutive"), (2, "consecutive"), (2, "random")]
 
 

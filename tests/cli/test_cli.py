@@ -169,7 +169,7 @@ def test_training_on_the_features_of_another_model(tmp_path: Path, cli: Cli) -> 
 def test_lists_and_help_pages(cli: Cli) -> None:
     listed = cli("algorithms").out
     assert "Togari and Yamashita" in listed
-    places = [listed.index(f"\n{name}  ") for name in ("stda", "onseg", "caos-erm", "cao-rcd")]
+    places = [listed.index(f"\n{name}  ") for name in ("stda", "onseg", "caos-erm", "optimistic-averaging", "cao-rcd")]
     assert places == sorted(places)  # under the loop that runs it each
     assert {line.split("  ")[0] for line in listed.splitlines()} >= set(ALGORITHMS)
     assert "imdb" in cli("fetch").out

@@ -247,7 +247,9 @@ def test_names_cannot_forge_lines_columns_or_colours(tmp_path: Path, cli: Cli) -
 # The command that lists the learners and shows one.
 
 
-@pytest.mark.parametrize("name", ["cl-fobos", "passive-aggressive", "ons", "caos-erm", "cao-rcd"])
+@pytest.mark.parametrize(
+    "name", ["cl-fobos", "passive-aggressive", "ons", "caos-erm", "optimistic-averaging", "cao-rcd"]
+)
 def test_one_learner_in_full(name: str, cli: Cli) -> None:
     shown = cli("algorithms", name).out
     algorithm = ALGORITHMS[name]

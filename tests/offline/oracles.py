@@ -1,7 +1,7 @@
 """CAO-RCD as the paper writes it: dense, every weight of every round by the argmin, gradients of F in full."""
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -281,6 +281,50 @@ def caos_erm(
         x = argmin(g_sum + ahead - sigma_x, np.sqrt(squares), t + 1, R, alpha, ratio, inside)
         iterates.append(x)
     return iterates
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Optimism with averaging (Joulani et al. 2020) with CAO-FTRL as the learner, every sum over the rounds anew.
+
+
+class Averaging(NamedTuple):
+    """x̄_1 … x̄_T, and the gradients at them, both (T, n)."""
+
+    means: np.ndarray
+    gradients: np.ndarray
+
+    @property
+    def missed(self) -> np.ndarray:
+        """(T, n): t(g_t − g_{t−1}), g_0 = 0."""
+        steps = np.diff(self.gradients, axis=0, prepend=np.zeros((1, self.gradients.shape[1])))
+        return np.arange(1, len(steps) + 1)[:, None] * steps
+
+
+def optimistic_averaging(
+    A: np.ndarray,
+    y: np.ndarray,
+    slope: Slope,
+    *,
+    R: float,
+    alpha: float | np.ndarray,
+    T: int,
+    penalty: str = "l1",
+    l1_ratio: float = 0.0,
+) -> Averaging:
+    """T rounds of the losses t·g_t·x with the penalties t·αψ and the regularizer Δx²/(2R)."""
+    n, ratio = A.shape[1], share_of_l1(penalty, l1_ratio)
+    alpha = np.broadcast_to(alpha, n)
+    x, found = np.zeros((0, n)), Averaging(np.zeros((0, n)), np.zeros((0, n)))
+    for t in range(1, T + 1):
+        a = np.arange(1.0, t + 1)  # α_1 … α_t
+        losses = a[:-1] @ found.gradients
+        hint = t * found.gradients[-1] if t > 1 else np.zeros(n)
+        Delta = 8 * np.sqrt((found.missed**2).sum(axis=0))
+        x = np.vstack([x, argmin(losses + hint, Delta, a.sum(), R, alpha, ratio, [])])
+        mean = a @ x / a.sum()
+        gradient = np.sum([slope(row @ mean, b) * row for row, b in zip(A, y, strict=True)], axis=0)
+        found = Averaging(np.vstack([found.means, mean]), np.vstack([found.gradients, gradient]))
+    return found
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from sparseoco.execution.clusters import ClusterOptions, TaskError, WorkerShape,
 from sparseoco.kernels.order import fold_rows
 from sparseoco.offline.cluster import epochs as module
 from sparseoco.offline.cluster.passes import read_rows
-from sparseoco.offline.epochs import EpochProblem, SampledEpochs, fit_epochs
+from sparseoco.offline.epochs import AveragedEpochs, EpochProblem, SampledEpochs, fit_epochs
 from sparseoco.offline.passes import Span
 from sparseoco.search.run import train_block
 from sparseoco.storage.commit import read_json
@@ -50,7 +50,7 @@ VARIANTS = {
     "previous, dealt": {**PREVIOUS, "placement": "dealt", "parts": 3},
 }
 ADAPTIVE = problems.caos_erm_grid({**DEALT, "sample": "adaptive", "batch": 2, "partition": "random"})[:1]
-EPOCHS = {"caos-erm": 2, "cao-rcd": 3}
+EPOCHS = {"caos-erm": 2, "optimistic-averaging": 3, "cao-rcd": 3}
 
 
 def run_block(client: Client, block: Block, store: Store, folder: Path) -> tuple[np.ndarray, list[dict[str, Any]]]:
@@ -106,7 +106,8 @@ def run(client: Client, store: Store, tmp_path: Path) -> Run:
 
 
 Grid = list[dict[str, Any]]
-METHODS = {"caos-erm": problems.caos_erm_grid(DEALT), "cao-rcd": CAO_RCD_GRID}
+AVERAGED = problems.caos_erm_grid({})
+METHODS = {"caos-erm": problems.caos_erm_grid(DEALT), "optimistic-averaging": AVERAGED, "cao-rcd": CAO_RCD_GRID}
 each_method = pytest.mark.parametrize(("name", "grid"), METHODS.items(), ids=METHODS)
 
 
@@ -123,6 +124,10 @@ CASES = {
         f"{name}, {k} classes": ("caos-erm", "l1", problems.caos_erm_grid(own), k)
         for name, own in VARIANTS.items()
         for k in (2, 3)
+    },
+    **{
+        f"optimistic-averaging, {penalty}": ("optimistic-averaging", penalty, grid, k)
+        for penalty, grid, k in (("l1", AVERAGED, 3), ("box", [{"R": R} for R in (0.3, 1.0)], 2))
     },
     "cao-rcd, box": (
         "cao-rcd",
@@ -179,7 +184,7 @@ def test_one_part_is_serial(run: Run, store: Store) -> None:
 @pytest.mark.parametrize("name", METHODS)
 def test_held_out_rows_are_neither_learned_nor_drawn(name: str, run: Run, store: Store) -> None:
     """The tables hold the metrics of the weights."""
-    grid, epochs = problems.caos_erm_grid({}) if name == "caos-erm" else CAO_RCD_GRID, EPOCHS[name]
+    grid, epochs = CAO_RCD_GRID if name == "cao-rcd" else problems.caos_erm_grid({}), EPOCHS[name]
     block = block_of(store, name, grid, fold=1)
     weights, tables = run(block)
     X, labels = read_shards(store.folder)[0], store.labels()
@@ -187,9 +192,12 @@ def test_held_out_rows_are_neither_learned_nor_drawn(name: str, run: Run, store:
     held_out[fold_rows(5, 0, store.n_rows, 1, 4)] = True
     n = (~held_out).sum()
     alone: Any
-    if name == "caos-erm":
-        problem = EpochProblem.of("caos-erm", "logistic", "l1", grid, 2, store.n_features)
-        alone, examples = SampledEpochs(problem, local_passes_over(X, labels, Span(seed=5, fold=1, folds=4)), 5), 2 * n
+    if name != "cao-rcd":
+        problem = EpochProblem.of(name, "logistic", "l1", grid, 2, store.n_features)
+        learned = local_passes_over(X, labels, Span(seed=5, fold=1, folds=4))
+        sampled = name == "caos-erm"
+        alone = SampledEpochs(problem, learned, 5) if sampled else AveragedEpochs(problem, learned)
+        examples = n * (1 + sampled)
     else:
         alone = problems.coordinates(X[~held_out], labels[~held_out], *block.configurations, seed=5)
         sizes = np.diff(X.tocsc().indptr)
@@ -207,7 +215,7 @@ def test_held_out_rows_are_neither_learned_nor_drawn(name: str, run: Run, store:
             assert row[f"{prefix}_loss"] == pytest.approx(losses[part, i].mean())
             assert row[f"{prefix}_error"] == pytest.approx(wrong[part, i].mean())
         assert curve["progressive_loss"] == row["progressive_loss"]
-        state = alone._method.state if name == "caos-erm" else alone.state
+        state = alone.state if name == "cao-rcd" else alone._method.state
         assert row["data_bound"] == pytest.approx(4 * grid[i]["R"] * state[:, 1, i].sum())
         assert row["status"] == "ok"
         assert sum(bins["nonzeros"] for bins in own["feature_survival"]) == row["nonzeros"]
@@ -221,10 +229,11 @@ def test_held_out_rows_are_neither_learned_nor_drawn(name: str, run: Run, store:
     [
         ("caos-erm", problems.caos_erm_grid({}), NO_FOLD),
         ("caos-erm", problems.caos_erm_grid(DEALT), NO_FOLD),
+        ("optimistic-averaging", AVERAGED, 1),
         ("cao-rcd", CAO_RCD_GRID, NO_FOLD),
         ("cao-rcd", CAO_RCD_GRID, 1),
     ],
-    ids=["serial", "dealt", "cao-rcd", "cao-rcd, fold"],
+    ids=["serial", "dealt", "averaged, fold", "cao-rcd", "cao-rcd, fold"],
 )
 def test_weights_and_an_intercept(name: str, grid: Grid, fold: int, client: Client, tmp_path: Path) -> None:
     """The objective has the weights of documents and classes; loss and error, as those of streams, do not."""
@@ -281,7 +290,11 @@ def test_a_killed_run_resumes_with_the_same_bits(
     expected, _ = run(block, "whole")
     cells = without_timings(tmp_path / "whole" / "cells")
     steps = [(module.SampledOnCluster, step) for step in ("_row_sizes", "_start_rounds", "_load")]
-    steps += [(module.CoordinatesOnCluster, step) for step in ("_play", "_load")]
+    steps += [
+        (owner, step)
+        for owner in (module.AveragedOnCluster, module.CoordinatesOnCluster)
+        for step in ("_play", "_load")
+    ]
     for moment in range(7 if name == "caos-erm" else 2 * EPOCHS[name]):
         folder, death = f"killed-{moment}", (iter(range(100)), moment, KeyboardInterrupt())
         with monkeypatch.context() as patch:

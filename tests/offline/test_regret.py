@@ -367,6 +367,7 @@ def algorithms(R: float) -> dict[str, dict[str, Any]]:
         "caos-erm": box | {"estimate": ["corrected", "sampled"], "sample": ["lipschitz", "uniform"]},
         "cao-rcd": box | OF_FEATURES,
         "fobos": {"lam": [0.01], "eta0": [0.5]},
+        "optimistic-averaging": box,
     }
 
 
@@ -376,7 +377,7 @@ EPOCH_METHODS = algorithms(0.5)
 @pytest.fixture(scope="module")
 def run_of_epochs(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return measured(
-        write_search(tmp_path_factory.mktemp("run"), store, algorithms=EPOCH_METHODS, epochs=EPOCHS), 3, 1e-4, 6
+        write_search(tmp_path_factory.mktemp("run"), store, algorithms=EPOCH_METHODS, epochs=EPOCHS), 3, 1e-4, 7
     )
 
 
@@ -404,7 +405,7 @@ def case(request: pytest.FixtureRequest, store: Path, tmp_path_factory: pytest.T
         weighted = with_columns(store, tmp_path_factory.mktemp("weighted"))
         own = {"epochs": EPOCHS, "class_weight": {"c1": 0.5}, "intercept": None}
         folder = measured(
-            write_search(tmp_path_factory.mktemp("run"), weighted, algorithms=algorithms(R), **own), 3, 1e-4, 6
+            write_search(tmp_path_factory.mktemp("run"), weighted, algorithms=algorithms(R), **own), 3, 1e-4, 7
         )
         options = {"sample_weight": weights, "fit_intercept": True}
     A = rows_of(X.toarray().astype(float), intercept=request.param)
@@ -426,6 +427,7 @@ def regret_rows(run: Path, number: int) -> list[dict[str, Any]]:
         (1, "caos-erm", {"estimate": ["corrected"], "sample": ["uniform"]}),
         (2, "caos-erm", {"estimate": ["sampled"]}),
         (4, "cao-rcd", OF_FEATURES),
+        (6, "optimistic-averaging", {}),
     ],
 )
 def test_convergence_to_the_optimum(case: Case, number: int, name: str, grid: dict[str, Any]) -> None:
@@ -433,14 +435,15 @@ def test_convergence_to_the_optimum(case: Case, number: int, name: str, grid: di
     fit = fit_epochs(**case.fit, algorithm=name, grid=grid, epochs=EPOCHS, seed=SEED)
     best, rows = case.best[number == 4], regret_rows(case.run, number)
     assert [row["epoch"] for row in rows] == [1, 2, 3, 4]
-    each, H = rows[0]["T"], [case.weights.sum() * np.log(2), *fit.objective[:, 0]]
+    first, H = rows[0]["T"], [case.weights.sum() * np.log(2), *fit.objective[:, 0]]
+    every = [1, *(s + 1 if number == 6 else first * s for s in range(1, EPOCHS + 1))]  # means: a round an epoch
     for s, row in enumerate(rows, start=1):
-        assert row["T"] == each * s
+        assert row["T"] == every[s]
         assert row["epoch_objective"] == pytest.approx(H[s], rel=1e-12)
         assert row["suboptimality"] == pytest.approx(H[s] - best, abs=1e-3)
         assert row["optimum"] == pytest.approx(row["T"] * best, rel=1e-5)
-        ends = [1, *range(each, each * s + 1, each)]
-        assert row["learner_loss"] == pytest.approx(np.interp(np.arange(1, each * s + 1), ends, H[: s + 1]).sum())
+        losses = np.interp(np.arange(1, every[s] + 1), every[: s + 1], H[: s + 1])
+        assert row["learner_loss"] == pytest.approx(losses.sum())
         assert row["regret"] == pytest.approx(row["learner_loss"] - row["optimum"])
         assert not row["exact"]
     (end,) = [end for end in table(case.run, "slopes") if end["configuration"] == number]
@@ -468,6 +471,14 @@ def test_bounds(case: Case) -> None:
     for row in regret_rows(case.run, 4):
         assert row["bound"] == pytest.approx(4 * np.sqrt(2 * row["T"]) * (sides ** (2 / 3)).sum() ** 1.5)
         assert row["bound"] > row["regret"]
+    norms = np.abs(A).sum(axis=1)
+    G, M = case.weights @ norms, 0.25 * case.weights @ norms**2
+    for row in regret_rows(case.run, 6):
+        T = row["T"]
+        worst = min(8 * 6.2 * R * G * np.sqrt(T / 3), (2 * 6.2 * R * G + 4 * (6.2 * R) ** 2 * M) * T / (T + 1))
+        assert row["bound"] == pytest.approx(worst)
+        assert worst > row["regret"]
+        assert row["data_bound"] is None
     none = [row for number in (2, 3) for row in regret_rows(case.run, number)]
     assert {row[bound] for row in none for bound in ("bound", "data_bound")} == {None}
     assert all(0 < row["data_bound"] < row["bound"] for number in (0, 1, 4) for row in regret_rows(case.run, number))
@@ -521,8 +532,8 @@ def test_existing_results_are_reused(run_of_epochs: Path, tmp_path: Path) -> Non
         if path.name.startswith(("curve", "optimum", "bound")):
             path.unlink()
     stamps = {path: path.stat().st_mtime_ns for path in (other / "regret" / "cells").iterdir()}
-    assert len(stamps) == 5 * EPOCHS
-    comparators.regret(other, CLUSTER, marks=3, tol=1e-4, numbers=range(6))
+    assert len(stamps) == 6 * EPOCHS
+    comparators.regret(other, CLUSTER, marks=3, tol=1e-4, numbers=range(7))
     assert {path: path.stat().st_mtime_ns for path in stamps} == stamps
     assert files(other) == before
 
@@ -532,9 +543,9 @@ def test_the_page(run_of_epochs: Path) -> None:
     results = read_results(run_of_epochs)
     board = leaderboard_rows(results)
     lines = [line for line in regret_lines(results, board) if line.epochs]
-    assert {line.end["configuration"] for line in lines} == {0, 1, 2, 3, 4}
+    assert {line.end["configuration"] for line in lines} == {0, 1, 2, 3, 4, 6}
     figure = suboptimality_figure(lines, styles(EPOCH_METHODS))
-    assert {own.name for own in figure.series} == {"caos-erm", "cao-rcd"}
+    assert {own.name for own in figure.series} == {"caos-erm", "cao-rcd", "optimistic-averaging"}
     for line, own in zip(lines, figure.series, strict=True):
         marks = [mark for mark in line.marks if mark["suboptimality"] > mark["gap"] / mark["T"]]
         assert own.y == [mark["suboptimality"] for mark in marks]

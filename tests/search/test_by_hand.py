@@ -38,6 +38,7 @@ def test_a_cluster_by_hand_gives_the_same_bytes(tmp_path: Path, secured: bool, m
 
 EPOCHS = {
     "caos-erm": [{}, {"estimate": "sampled", "placement": "dealt", "parts": 3}],
+    "optimistic-averaging": [{}],
     "cao-rcd": [{"R": 0.3, "batch": 4}],
 }
 STREAMS = plain_search(algorithms={"cl-fobos": {"lam": [1e-2], "eta0": [0.3]}}, folds=1)

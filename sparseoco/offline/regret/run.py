@@ -21,7 +21,7 @@ from sparseoco.core.errors import InputError
 from sparseoco.core.logs import report_progress
 from sparseoco.execution.clusters import Call, TaskPool, failure_reason, remove_damaged
 from sparseoco.kernels.columns import RowBatch, loss_kernels
-from sparseoco.learners import takes_intercept
+from sparseoco.learners import find_algorithm, takes_intercept
 from sparseoco.learners.cao_rcd import slope_bounds
 from sparseoco.learners.losses import Loss
 from sparseoco.offline.bounds import Bound, NoBound, regret_bound
@@ -29,7 +29,7 @@ from sparseoco.offline.cluster import passes as cluster_passes
 from sparseoco.offline.cluster.epochs import EpochTask, epoch_metrics, open_coordinates, run_epoch_block
 from sparseoco.offline.cluster.passes import NEWTON_NONZEROS, PassProblem, RowsSource
 from sparseoco.offline.epochs import Blocks, row_sizes
-from sparseoco.offline.optimum import OptimumProblem, minimise, minimise_groups
+from sparseoco.offline.optimum import MAX_CURVATURE, OptimumProblem, minimise, minimise_groups
 from sparseoco.offline.passes import Floats, LocalPasses, Span, SpanRows, local_passes, row_weights
 from sparseoco.offline.regret import bounds as measures
 from sparseoco.offline.regret.bounds import Comparator, Measurement, Solution, slope_row
@@ -67,7 +67,8 @@ def epoch_marks(
     ``penalty_error`` is the difference from the sum over every second epoch; H includes the penalty.
     """
     values = [at_zero, *objectives]
-    ends = [1, *(rounds * epoch for epoch in range(1, len(values)))]
+    # The weights at the end of an epoch are those of the next round; of epochs with many rounds, about its last.
+    ends = [1, *(max(rounds * epoch, epoch + 1) for epoch in range(1, len(values)))]
     for epoch in range(1, len(values)):
         every, second = measures.LinearSum(), measures.LinearSum()
         for k in range(epoch + 1):
@@ -89,6 +90,10 @@ class Sums(NamedTuple):
     """Σ_j L_j, L_j ≥ max_i |∂f_j/∂x_i| in the box."""
     L2: float
     """Σ_j L_j²."""
+    G_1: float
+    """Σ_j ω_j·ℓ_j·‖a_j‖₁ ≥ Σ_i |Σ_j ∂f_j/∂x_i|, ℓ_j the loss's slope bound in the box."""
+    squares: float
+    """Σ_j ω_j·‖a_j‖₁²."""
 
     @classmethod
     def of(cls, rows: RowBatch, loss: Loss, positive: Sequence[int], R: float) -> "Sums":
@@ -107,11 +112,12 @@ class Sums(NamedTuple):
         targets = np.abs(labels) if -1 in positive else np.ones(labels.size)
         bounds = weights * slope_bounds(loss, norms, targets, R)
         L = bounds * largest
-        return cls(float(loss_sum.sum()), float(bounds @ largest), float(L @ L))
+        more = float(bounds @ norms), float(weights @ norms**2)
+        return cls(float(loss_sum.sum()), float(bounds @ largest), float(L @ L), *more)
 
     def __add__(self, other: object) -> "Sums":
         assert isinstance(other, Sums)
-        return Sums(self.at_zero + other.at_zero, self.L + other.L, self.L2 + other.L2)
+        return Sums(*(a + b for a, b in zip(self, other, strict=True)))
 
 
 def block_quantities(L: Floats, R: Floats, batch: int) -> dict[str, float]:
@@ -143,6 +149,8 @@ def measure_epochs(session: Session, block: Block, cells: Location, work: Locati
     facts = pool.call(_facts, EpochTask(block, store_reference(store)), columns)
     objectives, passes = [end["objective"] for end in fine], [end["rows"] / store.n_rows for end in fine]
     data_bounds = [end.get("data_bound") for end in fine]  # cells of earlier versions have none
+    if find_algorithm(block.algorithm).driver == "pass":
+        data_bounds = [None] * len(fine)  # theirs bound the last mean's H, not the sum over the rounds
     return {
         "marks": list(epoch_marks(facts["rounds"], facts["at_zero"], objectives, passes, data_bounds)),
         "status": ends[-1]["status"],
@@ -156,11 +164,15 @@ def _facts(task: EpochTask, columns: StoreReference | None) -> dict[str, Any]:
     """Rounds per epoch, H(0), and the inputs of bounds."""
     problem, corpus, (parameters,) = task.problem, cluster_passes.open_rows(task.rows), task.block.configurations
     examples = SpanRows(corpus)
-    sums = Sums(0.0, 0.0, 0.0)
+    sums = Sums(*np.zeros(5).tolist())
     for rows in examples.chunks(0, corpus.n_rows):
         sums += Sums.of(rows, problem.loss, problem.positive, parameters["R"])
     quantities, scale = {"n": float(problem.coordinates), "L": sums.L, "L2": sums.L2}, None
-    if columns is None:
+    if problem.algorithm.driver == "pass":
+        rounds, smooth = 1, problem.loss.curvature is not None
+        curvature = MAX_CURVATURE[problem.loss.name] if smooth else 0.0
+        quantities |= {"G_1": sums.G_1, "M": curvature * sums.squares}
+    elif columns is None:
         blocks = Blocks.of(row_sizes(examples, 0, corpus.n_rows), parameters, task.block.setting.seed)
         rounds = sum(share.rounds for share in blocks.shares(parameters))
         quantities["blocks"] = float(np.count_nonzero(blocks.weights))
