@@ -278,6 +278,7 @@ def dying(function: Callable[..., Any], steps: Iterator[int], moment: int, error
     [
         *(pytest.param("caos-erm", problems.caos_erm_grid(way), marks=pytest.mark.slow) for way in ({}, PREVIOUS)),
         ("caos-erm", ADAPTIVE),
+        ("optimistic-averaging", AVERAGED),
         ("cao-rcd", cao_rcd_grid(sample="adaptive")[:1]),
     ],
     ids=["serial", "previous", *METHODS],

@@ -236,7 +236,7 @@ def test_the_penalty_of_a_comparator() -> None:
     ("algorithm", "parameters", "loss", "penalty", "code"),
     [
         ("fobos", {"lam": 0.1}, "softmax", "l1", "unsupported-combination"),
-        ("fobos", {"lam": 0.1}, "logistic", "group", "unsupported-combination"),
+        ("fobos", {"lam": 0.1}, "hinge", "group", "unsupported-combination"),
         ("ons", {}, "logistic", "l1", "unsupported-combination"),
         ("fobos", {"lam": 0.0}, "logistic", "l1", "no-comparator"),
     ],
