@@ -4,7 +4,7 @@ Objects have their tables as Arrow tables, which have ``to_pandas()``, and show 
 """
 
 import html
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -42,14 +42,19 @@ def html_table(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
 
 
+def html_of(*tables: pa.Table) -> str:
+    """Tables in HTML, without those that have no rows."""
+    return "".join(html_table(t.column_names, [row.values() for row in t.to_pylist()]) for t in tables if t.num_rows)
+
+
 def _shown(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4g}".replace("-", "−")
     return html.escape("" if value is None else ", ".join(value) if isinstance(value, list) else str(value))
 
 
-class Evaluation(Mapping[str, Any]):
-    """The predictions of a model compared with labels: a mapping of metrics, as in ``evaluation.json``.
+class Evaluation(dict[str, Any]):
+    """The predictions of a model compared with labels: metrics by name, as in ``evaluation.json``.
 
     Attributes
     ----------
@@ -60,17 +65,7 @@ class Evaluation(Mapping[str, Any]):
         label sets.
     """
 
-    def __init__(self, result: Mapping[str, Any], metric: str = "error") -> None:
-        self._result, self._metric = dict(result), metric
-
-    def __getitem__(self, name: str) -> Any:
-        return self._result[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._result)
-
-    def __len__(self) -> int:
-        return len(self._result)
+    metric = "error"
 
     @property
     def classes(self) -> pa.Table:
@@ -83,18 +78,14 @@ class Evaluation(Mapping[str, Any]):
         return pa.table({"class": names} | dict(zip(names, map(list, columns), strict=False)) if names else {})
 
     def __repr__(self) -> str:
-        return f"Evaluation: {summarize_evaluation(self._result, self._metric)}"
+        return f"Evaluation: {summarize_evaluation(self, self.metric)}"
 
     def _repr_html_(self) -> str:
         rows = [(metric_name(name), value) for name, value in self.items() if isinstance(value, float)]
-        classes = self.classes
-        tables = [html_table(("metric", "value"), rows)]
-        if classes.num_rows:
-            tables.append(html_table(classes.column_names, [row.values() for row in classes.to_pylist()]))
-        return f"<p>{html.escape(summarize_evaluation(self._result, self._metric))}</p>{''.join(tables)}"
+        return f"<p>{html.escape(repr(self))}</p>{html_table(('metric', 'value'), rows)}{html_of(self.classes)}"
 
 
-class Explanations(Sequence["Explanation"]):
+class Explanations(list["Explanation"]):
     """Why texts got their predictions: an `Explanation` of each.
 
     Attributes
@@ -103,31 +94,18 @@ class Explanations(Sequence["Explanation"]):
         A row for each term that is shown: the number of the text, term, value, weight and contribution.
     """
 
-    def __init__(self, found: "Iterable[Explanation]") -> None:
-        self._found = list(found)
-
-    def __getitem__(self, number: Any) -> Any:
-        return self._found[number]
-
-    def __len__(self) -> int:
-        return len(self._found)
-
     @property
     def table(self) -> pa.Table:
-        rows = [
-            {"text": number, "term": term.feature, **{name: getattr(term, name) for name in term._fields[1:]}}
-            for number, each in enumerate(self._found)
-            for term in each.terms
-        ]
-        return pa.Table.from_pylist(rows)
+        terms = [{"text": number, **term._asdict()} for number, each in enumerate(self) for term in each.terms]
+        return pa.Table.from_pylist(terms).rename_columns({"feature": "term"}) if terms else pa.table({})
 
     def __repr__(self) -> str:
-        return "\n".join(map(self._line, self._found))
+        return "\n".join(map(self._line, self))
 
     def _repr_html_(self) -> str:
         names = ("term", "value", "weight", "adds")
-        parts = [f"<p>{html.escape(self._line(each))}</p>{html_table(names, each.terms)}" for each in self._found]
-        return "".join(parts[:SHOWN_ROWS])
+        shown = self[:SHOWN_ROWS]
+        return "".join(f"<p>{html.escape(self._line(each))}</p>{html_table(names, each.terms)}" for each in shown)
 
     @staticmethod
     def _line(of: "Explanation") -> str:
@@ -144,41 +122,33 @@ class Comparison(NamedTuple):
     @property
     def evaluations(self) -> pa.Table:
         """Metrics of both models."""
-        return _rows_of(self.found.evaluations)
+        return pa.Table.from_pylist([row._asdict() for row in self.found.evaluations])
 
     @property
     def options(self) -> pa.Table:
         """Options that differ, as text."""
-        return pa.table({name: [str(getattr(row, name)) for row in self.found.options] for name in _CHANGE})
+        rows = [row._asdict() for row in self.found.options]
+        return pa.Table.from_pylist([{name: str(value) for name, value in row.items()} for row in rows])
 
     @property
     def weights(self) -> pa.Table:
         """The strongest weights that were gained and lost, and those that changed most."""
         kinds = ("gained", "lost", "changed")
-        rows = [{"kind": kind, **row._asdict()} for kind in kinds for row in getattr(self.found, kind)]
-        return pa.Table.from_pylist(rows)
+        return pa.Table.from_pylist([{"kind": k, **row._asdict()} for k in kinds for row in getattr(self.found, k)])
 
     def __repr__(self) -> str:
-        measured = ", ".join(
+        first, second, both = self.found.features
+        measured = [
             f"{metric_name(row.name)} {metric_with_error(row.name, row.first, None)} → "
             f"{metric_with_error(row.name, row.second, None)}"
             for row in self.found.evaluations
             if row.name != "rows"
-        )
-        first, second, both = self.found.features
-        return f"Comparison: features {first:,} → {second:,}, {both:,} in both; {measured or 'not evaluated'}"
+        ]
+        figures = ", ".join(measured) or "not evaluated"
+        return f"Comparison: features {first:,} → {second:,}, {both:,} in both; {figures}"
 
     def _repr_html_(self) -> str:
-        tables = [table for table in (self.evaluations, self.weights) if table.num_rows]
-        shown = [html_table(table.column_names, [row.values() for row in table.to_pylist()]) for table in tables]
-        return f"<p>{html.escape(repr(self))}</p>{''.join(shown)}"
-
-
-_CHANGE = ("name", "first", "second")
-
-
-def _rows_of(changes: Sequence[Any]) -> pa.Table:
-    return pa.table({name: [getattr(row, name) for row in changes] for name in _CHANGE})
+        return f"<p>{html.escape(repr(self))}</p>{html_of(self.evaluations, self.weights)}"
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -329,7 +299,11 @@ class Run:
         from sparseoco.report.results import read_evaluation
 
         found = read_evaluation(self.folder / "evaluation.json")
-        return None if found is None else Evaluation(found.model_dump(exclude_unset=True), self._best.metric)
+        if found is None:
+            return None
+        evaluation = Evaluation(found.model_dump(exclude_unset=True))
+        evaluation.metric = self._best.metric
+        return evaluation
 
     @cached_property
     def leaderboard(self) -> pa.Table:
@@ -374,10 +348,9 @@ class Run:
         return f"Run({self.name!r}): {learner_line(best.algorithm, best.parameters)}, chosen by {chosen}{tested}"
 
     def _repr_html_(self) -> str:
-        names = [name for name in ("rank", "algorithm", "parameters", "value", "nonzeros") if self.leaderboard[name]]
-        rows = [row.values() for row in self.leaderboard.select(names).slice(0, SHOWN_ROWS).to_pylist()]
+        best = self.leaderboard.select(["rank", "algorithm", "parameters", "value", "nonzeros"])
         evaluated = "" if self.evaluation is None else self.evaluation._repr_html_()
-        return f"<p>{html.escape(repr(self))}</p>{html_table(names, rows)}{evaluated}"
+        return f"<p>{html.escape(repr(self))}</p>{html_of(best)}{evaluated}"
 
 
 class ScoredCorpus:

@@ -326,6 +326,8 @@ def add_nonzeros(weights: np.ndarray, bins: np.ndarray, out: np.ndarray) -> None
         out[number] += np.count_nonzero(weights[bins == number], axis=0)
 
 
+SUMS = ("loss_sum", "surplus", "error_count", "diverged")
+"""The sums of a block over rounds, with a number for each configuration."""
 RUN_BYTES = 1 << 20
 """Weights materialised at a time, small enough for the CPU cache."""
 
@@ -340,12 +342,24 @@ class ColumnBlock(ABC):
     dtype: np.dtype
     loss: Loss
     response: str
+    clock: np.ndarray
+    """Its first number is that of the rounds done."""
+
+    @property
+    def rounds(self) -> int:
+        """Rounds on the clock."""
+        return int(self.clock[0])
 
     def start_sums(self, configurations: int, tracked: int) -> None:
         """Set the sums over rounds to 0, with the L1 norms of `tracked` columns."""
         self.diverged, self.error_count = np.zeros((2, configurations), np.int64)
         self.loss_sum, self.surplus = np.zeros((2, configurations))
         self.l1_norm, self.l1_norm_sum = np.zeros((2, tracked))
+
+    def take_sums(self, other: "ColumnBlock", configurations: np.ndarray) -> None:
+        """Copy the sums of these configurations of another block."""
+        for name in SUMS:
+            getattr(self, name)[...] = getattr(other, name)[configurations]
 
     @property
     def progress(self) -> Progress:

@@ -17,7 +17,7 @@ from numba import types
 
 from sparseoco.core.compile_cache import address_call, compiled_address, compiled_restrict, register_jitable
 from sparseoco.core.errors import InputError
-from sparseoco.kernels.columns import MARGINS, ColumnBlock, Rows, by_row, in_float64
+from sparseoco.kernels.columns import MARGINS, SUMS, ColumnBlock, Rows, by_row, in_float64
 from sparseoco.kernels.responses import respond_row, row_loss
 from sparseoco.learners.contract import DenseRule
 from sparseoco.learners.domains import Numbers, norm_of, numbers_of
@@ -224,11 +224,6 @@ class DenseColumns(ColumnBlock):
         self.start_sums(len(configurations), 0)
 
     @property
-    def rounds(self) -> int:
-        """Rounds done."""
-        return int(self.clock[0])
-
-    @property
     def state(self) -> np.ndarray:
         """(n_features, 1, columns): a view of the points, as `Columns` lays out what it stores."""
         return self.points.T[:, None, :]
@@ -270,7 +265,7 @@ class DenseColumns(ColumnBlock):
 
     def arrays(self) -> Iterator[tuple[str, np.ndarray]]:
         """The arrays of a checkpoint, with names."""
-        for name in ("points", "memories", "clock", "loss_sum", "surplus", "error_count", "diverged"):
+        for name in ("points", "memories", "clock", *SUMS):
             yield name, getattr(self, name)
 
     def start_from(self, weights: np.ndarray, columns: np.ndarray, rows: int, intercepts: np.ndarray | None) -> None:
@@ -289,8 +284,7 @@ class DenseColumns(ColumnBlock):
         columns = (configurations[:, None] * self.outputs + np.arange(self.outputs)).ravel()
         self.points[...], self.memories[...] = other.points[columns], other.memories[columns]
         self.clock[...] = other.clock
-        for name in ("loss_sum", "surplus", "error_count", "diverged"):
-            getattr(self, name)[...] = getattr(other, name)[configurations]
+        self.take_sums(other, configurations)
 
 
 def _numbers(rule: DenseRule, configuration: Mapping[str, Any], n: int) -> Numbers:

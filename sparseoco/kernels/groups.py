@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sparseoco.core.compile_cache import compiled_restrict, register_jitable
-from sparseoco.kernels.columns import MARGINS, PASS_ROUNDS, ColumnBlock, Rows, by_row, in_float64
+from sparseoco.kernels.columns import MARGINS, PASS_ROUNDS, SUMS, ColumnBlock, Rows, by_row, in_float64
 from sparseoco.kernels.responses import respond_row, row_loss
 from sparseoco.kernels.stream import weigh
 from sparseoco.learners.contract import Clock, GroupRule, advance_clock
@@ -255,11 +255,6 @@ class GroupColumns(ColumnBlock):
         self.start_sums(self.columns // self.outputs, 0)
 
     @property
-    def rounds(self) -> int:
-        """Rounds on the clock."""
-        return int(self.clock[0])
-
-    @property
     def state(self) -> np.ndarray:
         """(features, 1, columns): a view of v, as `Columns` lays out what it stores."""
         return self._state.v[:, None]
@@ -342,7 +337,7 @@ class GroupColumns(ColumnBlock):
     def arrays(self) -> Iterator[tuple[str, np.ndarray]]:
         """The complete state by name."""
         yield from self._state._asdict().items()
-        for name in ("clock", "loss_sum", "surplus", "error_count", "diverged"):
+        for name in ("clock", *SUMS):
             yield name, getattr(self, name)
 
     def start_from(self, weights: np.ndarray, columns: np.ndarray, rows: int, intercepts: np.ndarray | None) -> None:
@@ -370,6 +365,5 @@ class GroupColumns(ColumnBlock):
         for own, value in zip(self._state, other._state, strict=True):
             own[...] = value[:, columns]
         self.clock[...] = other.clock
-        for name in ("loss_sum", "surplus", "error_count", "diverged"):
-            getattr(self, name)[...] = getattr(other, name)[configurations]
+        self.take_sums(other, configurations)
         self._current = None

@@ -120,15 +120,19 @@ def metric_rows(results: Results, sets: Sequence[PredictionSet]) -> list[Row]:
                 "label": metric_name(name),
                 "held_out": metric_with_error(name, *(held_out or (None, None))),
                 "test": metric_with_interval(name, test, test_interval(results, name)),
-                "baseline": metric_with_error(name, _baseline(results, name, sizes, positive), None),
+                "baseline": metric_with_error(name, _baseline(results, name, sizes, positive, sets), None),
                 "selected": name == selected,
             }
         )
     return rows
 
 
-def _baseline(results: Results, name: str, sizes: Sequence[int], positive: int) -> float | None:
-    """A metric of a model without features, which predicts the largest class, or of several labels none."""
+def _baseline(
+    results: Results, name: str, sizes: Sequence[int], positive: int, sets: Sequence[PredictionSet]
+) -> float | None:
+    """A metric of a model without features, which predicts the largest class, of several labels none, or the mean."""
+    if results.numbers:
+        return predictions.mean_baseline(sets).get(name) if sets else None
     if not results.several:
         return metrics.baseline(name, sizes, positive)
     if name == "error":
@@ -204,6 +208,10 @@ def overview(results: Results, table: list[LeaderboardRow], sets: Sequence[Predi
         own = "" if tested is None else f" ({percent(tested)} on the test documents)"
         lead.append(f"Always predicting {results.simplest} has an error of {percent(majority)}{own}.")
         tiles.append(Tile(percent(majority), f"error of always predicting {results.simplest}"))
+    if results.numbers and sets:
+        mean = metric_with_error("rmse", predictions.mean_baseline(sets)["rmse"], None)
+        lead.append(f"Always predicting the mean has an RMSE of {mean}.")
+        tiles.append(Tile(mean, "RMSE of always predicting the mean"))
     if results.weights is not None:
         used = len(results.weights["feature_id"].unique())
         share = percent(used / corpus.features if corpus.features else None)
@@ -413,6 +421,7 @@ def render(results: Results, table: list[LeaderboardRow], run: Location) -> str:
         "confusion": confusion(results, sets),
         "thresholds": predictions.threshold_rows(sets) if sets else [],
         "mistakes": [(found, predictions.mistakes(found)) for found in sets if found.classes],
+        "residuals": [(found, predictions.residuals(found)) for found in sets if not found.classes],
         "panels": figures.strongest(results.weights, classes, STRONGEST if len(classes) <= 4 else 10),
         "two_classes": results.weights is not None and figures.share_column(results.weights, classes),
         "max_classes": figures.MAX_CLASSES,

@@ -324,6 +324,29 @@ def _mistake(found: PredictionSet, row: int, column: int) -> Mistake:
     return Mistake(name, other, of, probability, column)
 
 
+class Residual(NamedTuple):
+    """A document with its true and predicted number."""
+
+    id: str
+    truth: float
+    prediction: float
+
+
+def residuals(found: PredictionSet) -> list[Residual]:
+    """The documents whose number is furthest from the predicted one, at most `MISTAKES`."""
+    truth, predicted = found.found.labels, found.found.margins[:, 0]
+    order = np.argsort(-np.abs(truth - predicted), kind="stable")[:MISTAKES].tolist()
+    return [Residual(str(found.found.ids[k]), float(truth[k]), float(predicted[k])) for k in order]
+
+
+def mean_baseline(sets: Sequence[PredictionSet]) -> dict[str, float]:
+    """The metrics on the last set of predicting the mean of the first set, which has the numbers learned."""
+    truth = sets[-1].found.labels
+    missed, spread = truth - sets[0].found.labels.mean(), np.square(truth - truth.mean()).sum()
+    found = {"rmse": float(np.sqrt(np.square(missed).mean())), "mae": float(np.abs(missed).mean())}
+    return found | ({"r2": float(1 - np.square(missed).sum() / spread)} if spread else {})
+
+
 # ----------------------------------------------------------------------------------------------------------------------
 # The figures of predictions: ROC, precision and recall, reliability, thresholds, confusion.
 

@@ -91,11 +91,6 @@ class Columns(ColumnBlock):
         self.clock = np.array(rule.start, np.float64)
         self.start_sums(len(self.numbers), self.width if tracked else 0)
 
-    @property
-    def rounds(self) -> int:
-        """Rounds on the clock."""
-        return int(self.clock[0])
-
     def learn(
         self,
         rows: Rows,
@@ -247,15 +242,14 @@ class Columns(ColumnBlock):
     def take(self, other: "Columns", configurations: np.ndarray) -> None:
         """Copy the state of these configurations of another block of the same rule into this new block."""
         columns = (configurations[:, None] * self.outputs + np.arange(self.outputs)).ravel()
+        self.take_sums(other, configurations)
         for (name, own), (_, value) in zip(self.arrays(), other.arrays(), strict=True):
             if name in ("last_update", "intercept_update", "clock"):
                 own[...] = value
-            elif name in ("loss_sum", "surplus", "error_count", "diverged"):
-                own[...] = value[configurations]
             elif name == "state":
                 for first, stop in self.feature_runs():
                     own[first:stop] = value[first:stop, :, columns]
-            elif value.size:
+            elif value.size and name not in loops.SUMS:
                 own[...] = value[..., columns]
         self.pad()
 

@@ -30,7 +30,7 @@ from sparseoco.store.manifest import ClassEntry
 from sparseoco.store.shards import Store
 from sparseoco.store.weighting import COUNTS
 from sparseoco.text.options import TextOptions
-from sparseoco.training.decisions import Predictions, fit_calibration
+from sparseoco.training.decisions import Predictions, fit_calibration, read_predictions
 from sparseoco.training.models import Model, write_model
 from sparseoco.training.search_tables import METRICS_SCHEMA
 from tests.report import synthetic
@@ -602,3 +602,9 @@ def test_the_page_of_numbers(tmp_path: Path) -> None:
     assert "RMSE" in text
     assert "raise the prediction" in text
     assert "classifier" not in text
+    learned, found = (read_predictions(run / name, ()) for name in ("search/held_out.parquet", "test.parquet"))
+    mean = np.full(len(found.labels), learned.labels.mean())
+    for metric in (metrics.root_mean_squared_error, metrics.mean_absolute_error):
+        assert f"{metric(found.labels, mean):.4f}" in text
+    worst = str(found.ids[int(np.argmax(np.abs(found.labels - found.margins[:, 0])))])
+    assert text.index(worst) > text.index("largest residuals")
