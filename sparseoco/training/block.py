@@ -110,7 +110,7 @@ class FeatureGroups(BaseModel):
 
     def described(self, store: Store, weights: NDArray[Any]) -> dict[str, Any]:
         """For the description of a model: how many groups there are, have one feature, and have a nonzero weight."""
-        groups = self.read(store)
+        groups = np.unique(self.read(store), return_inverse=True)[1]  # of chosen features there may be none
         sizes, nonzero = np.bincount(groups), np.bincount(groups, weights.any(axis=1))
         counts = {"groups": sizes.size, "single": np.sum(sizes == 1), "kept": np.count_nonzero(nonzero)}
         return {"sha256": self.sha256} | {name: int(count) for name, count in counts.items()}

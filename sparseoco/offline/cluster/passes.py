@@ -358,7 +358,13 @@ TINY = 1e-300
 
 
 def lambda_max(
-    client: Client, source: RowsSource, loss: str, *, grouped: bool, intercept: bool, groups: FeatureGroups | None
+    client: Client,
+    source: RowsSource,
+    loss: str,
+    *,
+    grouped: bool,
+    intercept: bool,
+    groups: FeatureGroups | None = None,
 ) -> float:
     """λ_max of the rows of a store, computed on a worker. Raises `SparseocoError` if the task fails."""
     pool, flags = TaskPool(client, "λ_max could not be computed"), {"grouped": grouped, "intercept": intercept}
