@@ -282,7 +282,7 @@ def test_one_class_has_a_large_intercept_and_what_has_no_meaning_is_refused() ->
     with raises_code("invalid-sample-weights", "row 0"):
         offline_optimum(X, np.ones(90), sample_weight=-np.ones(90))
     with raises_code("invalid-option", "penalty", "elastic_net"):
-        offline_optimum(X, np.ones(90), penalty="group")
+        offline_optimum(X, np.ones(90), penalty="box")
 
 
 # ----------------------------------------------------------------------------------------------------------------------

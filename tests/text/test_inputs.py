@@ -463,7 +463,7 @@ def test_predictions_of_folders_and_standard_input(tmp_path: Path, monkeypatch: 
         assert len(said.out.splitlines()) == 20
         assert about in said.err
     model = Model(tmp_path / "m")
-    frame = pd.DataFrame({"text": ["a"]})
+    frame = pd.DataFrame({"title": ["a"], "body": ["b"]})
     for wrong in ("one string", b"bytes", {"a": "mapping"}, {"a set"}, frame, [b"bytes"], [None]):
         with raises_code("invalid-texts"):
             model.predict(wrong)  # type: ignore[arg-type]
