@@ -305,7 +305,7 @@ STEP_FACTORS: Final = tuple(10.0**k for k in range(-2, 4))
 VALUES: Final = {"ogdeg": STEP_FACTORS, "onseg": BETAS}
 FINER: Final = 10.0**0.5
 """Values this factor below and above the best are tried next."""
-TRIALS: Final = 2
+TRIALS: Final = 5
 """Runs of each value tried, other than those that are reported."""
 LARGEST: Final = ", δ = r/2"
 """In names: with γ = ½ and the largest δ that it allows; otherwise with those of Theorem 3.1."""
