@@ -410,7 +410,7 @@ def run(described: str | Location | Mapping[str, Any], *, folder: str | Location
     ----------
     described : path or mapping
         A run file, or its keys: ``{"ingest": {"inputs": ["reviews.jsonl"]}, "search": {…}}``, by default with
-        ``"out": "run"``.
+        ``"out": "run"``. With ``workers`` in ``cluster``, a script needs ``if __name__ == "__main__":``.
     folder : path
         Of a mapping: what its paths are relative to.
 
