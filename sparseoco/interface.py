@@ -4,7 +4,7 @@ Objects have their tables as Arrow tables, which have ``to_pandas()``, and show 
 """
 
 import html
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -33,18 +33,23 @@ SHOWN_ROWS = 20
 # How objects show themselves.
 
 
-def html_table(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """A table in HTML; of more than `SHOWN_ROWS` rows the first, and how many there are."""
-    every = [[_shown(value) for value in row] for row in rows]
-    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in every[:SHOWN_ROWS])
+def html_table(names: Sequence[str], rows: Sequence[Sequence[Any]], count: int | None = None) -> str:
+    """A table in HTML: the first `SHOWN_ROWS` rows, and how many there are (`count` if not all are given)."""
+    cells = ("".join(f"<td>{_shown(value)}</td>" for value in row) for row in rows[:SHOWN_ROWS])
+    body = "".join(f"<tr>{row}</tr>" for row in cells)
     head = "".join(f"<th>{html.escape(name)}</th>" for name in names)
-    more = f"<p>{len(every):,} rows</p>" if len(every) > SHOWN_ROWS else ""
+    count = len(rows) if count is None else count
+    more = f"<p>{count:,} rows</p>" if count > SHOWN_ROWS else ""
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
 
 
 def html_of(*tables: pa.Table) -> str:
     """Tables in HTML, without those that have no rows."""
-    return "".join(html_table(t.column_names, [row.values() for row in t.to_pylist()]) for t in tables if t.num_rows)
+    return "".join(
+        html_table(t.column_names, [list(row.values()) for row in t.slice(0, SHOWN_ROWS).to_pylist()], t.num_rows)
+        for t in tables
+        if t.num_rows
+    )
 
 
 def _shown(value: Any) -> str:

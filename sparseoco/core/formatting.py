@@ -214,9 +214,18 @@ def metric_with_interval(metric: str, value: float | None, interval: tuple[float
     """
     if value is None or interval is None:
         return metric_with_error(metric, value, None)
-    factor, digits, unit = (100, 2, "%") if metric == "error" else (1, 4, "")
-    figure, low, high = (f"{factor * number:.{digits}f}".replace("-", "−") for number in (value, *interval))
-    return f"{figure}{unit} [{low}, {high}]"
+    figure, low, high = metric_figures(metric, value, *interval)
+    return f"{figure}{'%' if metric == 'error' else ''} [{low}, {high}]"
+
+
+def metric_figures(metric: str, *values: float) -> list[str]:
+    """Values of a metric without a unit; those of an error in per cent.
+
+    >>> metric_figures("error", 0.0349, 0.087), metric_figures("r2", -0.02)
+    (['3.49', '8.70'], ['−0.0200'])
+    """
+    factor, digits = (100, 2) if metric == "error" else (1, 4)
+    return [f"{factor * value:.{digits}f}".replace("-", "−") for value in values]
 
 
 def integer(number: float | None) -> str:

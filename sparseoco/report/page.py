@@ -13,6 +13,7 @@ from sparseoco.core.formatting import (
     capitalised,
     duration,
     integer,
+    metric_figures,
     metric_name,
     metric_with_error,
     metric_with_interval,
@@ -290,10 +291,7 @@ def _tiles(results: Results, chosen: LeaderboardRow, sets: Sequence[PredictionSe
 def _within(results: Results, name: str) -> str:
     """The interval of a metric on the test set, as an addition to it."""
     interval = test_interval(results, name)
-    if interval is None:
-        return ""
-    factor, digits = (100, 1) if name == "error" else (1, 3)
-    return f" (95 % interval {factor * interval[0]:.{digits}f} to {factor * interval[1]:.{digits}f})"
+    return "" if interval is None else f" (95 % interval {' to '.join(metric_figures(name, *interval))})"
 
 
 def _size(results: Results) -> str:
