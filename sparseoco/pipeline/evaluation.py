@@ -282,7 +282,7 @@ UNBOUNDED = ("loss", "log_loss", "rmse", "mae")
 
 
 class _Sums:
-    """What the metrics of a model are computed from; margins are kept up to `scores.EXACT_VALUES`."""
+    """What the metrics of a model are computed from; the first `scores.EXACT_VALUES` margins are kept as a sample."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
@@ -291,7 +291,6 @@ class _Sums:
         self.rows, self._exact_sets, self._log_loss = 0, 0, 0.0
         self._confusion = np.zeros((size, size), np.int64)
         self._counts = np.zeros((3, size), np.int64)
-        self._kept: list[tuple[NDArray[Any], NDArray[Any]]] = []
         self._sample: list[tuple[NDArray[Any], NDArray[Any]]] = []
         self._scores: Scores | None = None
 
@@ -307,7 +306,6 @@ class _Sums:
         if self.kind != "numbers" and self._model.has_probabilities:
             self._log_loss += log_loss_sum(self._model.probabilities(margins), labels)
         if self._scores is None:
-            self._kept.append((margins, labels))
             self._sample.append((margins, labels))
             if self.rows * margins.shape[1] > scores.EXACT_VALUES:
                 self._score(margins.shape[1], exact=False)
@@ -325,9 +323,8 @@ class _Sums:
             joint=loss is not None and bool(find_loss(loss).joint),
             positive=self._model.positive,
         )
-        for margins, labels in self._kept:
+        for margins, labels in self._sample:
             self._scores.add(np.ascontiguousarray(margins)[:, None], labels)
-        self._kept.clear()
         return self._scores
 
     def metrics(self) -> Row:
@@ -375,7 +372,7 @@ class _Sums:
         return found
 
     def _metrics(self) -> Row:
-        found = self._scores or self._score(self._kept[0][0].shape[1], exact=True)
+        found = self._scores or self._score(self._sample[0][0].shape[1], exact=True)
         (row,) = found.rows()
         row = {name: value for name, value in row.items() if value is not None}
         model, classes = self._model, self._model.classes
