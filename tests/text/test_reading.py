@@ -120,7 +120,7 @@ NAMES = ["a.jsonl", "b.jsonl.gz", "c/p/0.txt", "d.parquet"]
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("step", ["pass_over", "drop_duplicates"])
 def test_inputs_that_change_are_an_error(tmp_path: Path, name: str, step: str) -> None:
-    """Before they are read, or before the commit; a later run resumes."""
+    """Before they are read, or before the commit; a later run resumes. Every two of file, time and change."""
     write_inputs(tmp_path / "before")
     source = tmp_path / "in" / name.partition("/")[0]
     shutil.copytree(tmp_path / "before", tmp_path / "in")
@@ -132,7 +132,7 @@ def test_inputs_that_change_are_an_error(tmp_path: Path, name: str, step: str) -
         change(path, path.read_bytes()[::-1])
         return real(*arguments)
 
-    for change in CHANGES:
+    for change in CHANGES[(NAMES.index(name) + (step == "pass_over")) % 2 :: 2]:
         out = tmp_path / change.__name__
         with patch.object(sparseoco.text.ingest, step, partial(changed, change)), raises_code("input-changed", source):
             run([source], out)
@@ -256,17 +256,12 @@ def test_the_first_error_in_the_order_of_the_input(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("codec", ["utf-16", "cp1252"])
-@pytest.mark.parametrize("encoding", ["utf-8", "auto"])
-def test_parts_in_other_encodings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: str, encoding: str) -> None:
+def test_parts_in_other_encodings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: str) -> None:
     """The first bytes show it: then the file is read in order."""
     text = "id,label,text\n" + "".join(f"{k},{'pn'[k % 2]},Élan vécu déjà vu à Noël {k}\n" for k in range(400))
     (tmp_path / "a.csv").write_bytes(text.encode(codec))
     monkeypatch.setattr(stored, "PART_BYTES", 4000)
-    options = TextOptions(encoding=encoding)
-    if encoding == "utf-8":
-        with raises_code("encoding", "a.csv"):
-            ingest([str(tmp_path / "a.csv")], tmp_path / "out", options, shard_bytes=1024)
-        return
+    options = TextOptions(encoding="auto")
     ingest([str(tmp_path / "a.csv")], tmp_path / "out", options, shard_bytes=1024)
     (tmp_path / "a.csv.gz").write_bytes(gzip.compress(text.encode(codec)))
     ingest([str(tmp_path / "a.csv.gz")], tmp_path / "expected", options, shard_bytes=1024)
@@ -284,11 +279,12 @@ PIECES += ["word " * 9, "word " * 40, '"x\r\n,"']
 
 def reference(text: str, delimiter: str, quoted: bool) -> list[list[str]]:
     """The records `csv.reader` finds in the whole file, without blank lines."""
+    csv.field_size_limit(1 << 20)  # whatever the reader of an earlier test has set
     text, quotes = text.removeprefix("\ufeff"), csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
     return [row for row in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, quoting=quotes) if row]
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.sampled_from(["csv", "tsv"]),
     st.lists(
@@ -423,7 +419,7 @@ def values_of(documents: Documents) -> Any:
     return *found, carried, repr(fields)
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.lists(lines(), max_size=6),
     st.booleans(),
@@ -493,7 +489,7 @@ def by_rule(records: list[Cut], shard_bytes: int, size: int) -> list[Cut]:
     return found
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.sampled_from(list(HEADS)), CONTENTS, st.integers(1, 300), st.integers(1, 300), st.integers(1, 200),
     st.booleans(), st.booleans(), st.sampled_from([40, 1 << 20]),
