@@ -10,32 +10,29 @@ from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import load_svmlight_file
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS, CountVectorizer
 
-from sparseoco import Model
 from sparseoco.core.errors import InputError
 from sparseoco.pipeline.run_file import load_run_file
 from sparseoco.store.shards import Store, read_shards
 from sparseoco.text import counting as ngrams
 from sparseoco.text import vocabulary as module
-from sparseoco.text.counting import alphabetical_order, count_text
-from sparseoco.text.documents import Texts, hash_strings
+from sparseoco.text.counting import count_text
+from sparseoco.text.documents import Texts
 from sparseoco.text.encoding import encode_rows
 from sparseoco.text.ingest import ingest
 from sparseoco.text.kernels.preprocess import sort_rows
 from sparseoco.text.options import TOKEN_PATTERNS, TextOptions
 from sparseoco.text.readers import count_texts
 from sparseoco.text.vocabulary import NgramIndex
-from sparseoco.training.models import write_model
 from tests.benchmarks.corpora import corpus, records
 from tests.support.count_vectorizer import PIECES, counted, ingested, nasty, same, tokenizers, vectorizer
 from tests.support.errors import raises_code
-from tests.support.ingests import ingest_bytes, write_documents
+from tests.support.ingests import ingest_bytes
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Counts, vocabulary and tokens equal those of CountVectorizer for any text and any options.
@@ -68,7 +65,6 @@ STOP_WORDS = ["the", "of", "été", "don", "don't", "#", "x", "well-known", "�
 OPTIONS: list[dict[str, Any]] = [
     {},
     {"ngram_range": (1, 2)},
-    {"ngram_range": (2, 2)},
     {"ngram_range": (1, 4)},
     {"ngram_range": (3, 4)},
     {"lowercase": False, "ngram_range": (1, 2)},
@@ -76,14 +72,12 @@ OPTIONS: list[dict[str, Any]] = [
     {"min_df": 0.1, "max_df": 0.3},
     {"max_df": 2, "ngram_range": (1, 3)},
     {"max_features": 7},
-    {"max_features": 20, "ngram_range": (1, 3)},
     {"max_features": 20, "ngram_range": (2, 3), "max_df": 3},
     *({"token_pattern": name, "ngram_range": (1, 2)} for name in TOKEN_PATTERNS if name != "words"),
     {"analyzer": "char"},
     {"analyzer": "char", "ngram_range": (2, 4), "lowercase": False},
     {"analyzer": "char_wb"},
     {"analyzer": "char_wb", "ngram_range": (5, 6), "strip_accents": "unicode"},
-    {"analyzer": "char_wb", "ngram_range": (4, 4)},
     {"analyzer": "char_wb", "ngram_range": (2, 3), "max_features": 30},
     {"strip_accents": "ascii", "ngram_range": (1, 2)},
     {"strip_accents": "unicode", "lowercase": False, "token_pattern": "apostrophes"},
@@ -107,7 +101,7 @@ without_warning = pytest.mark.filterwarnings("ignore:Your stop_words may be inco
 @without_warning
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_difficult_texts(tmp_path: Path, options: dict[str, Any]) -> None:
-    documents = [*DIFFICULT, " ".join(DIFFICULT), DIFFICULT[0] * 30, DIFFICULT[14] * 30, "the " * 66_000]
+    documents = [*DIFFICULT, " ".join(DIFFICULT), DIFFICULT[0] * 30, DIFFICULT[14] * 30]
     expected = counted(documents, **options)
     for shard_bytes in (1024, 1 << 20):
         same(ingested(tmp_path / f"{shard_bytes}", documents, shard_bytes=shard_bytes, **options), expected)
@@ -133,21 +127,15 @@ def check_any(known: list[str], seen: list[str], options: dict[str, Any], seed: 
         np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.parametrize("examples", [400, pytest.param(5000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("examples", [150, pytest.param(5000, marks=pytest.mark.slow)])
 def test_any_text(examples: int) -> None:
     some = texts | PIECES.filter(len)
     checked = given(some, some, tokenizers, st.none() | st.integers(0, 2**32 - 1))(check_any)
     settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck))(checked)()
 
 
-@pytest.mark.parametrize("lowercase", [True, False])
-def test_every_character_of_two_bytes(lowercase: bool) -> None:
-    documents = [f"a{chr(point)}b" for point in range(0x80, 0x800)]
-    check_any(documents, documents, {"lowercase": lowercase}, None)
-
-
 @without_warning
-@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 @given(texts, st.data())
 def test_any_stop_words(documents: list[str], data: st.DataObject) -> None:
     """Stop words drawn from the tokens themselves."""
@@ -158,7 +146,7 @@ def test_any_stop_words(documents: list[str], data: st.DataObject) -> None:
     check_any(documents, documents, options, None)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     documents=texts | PIECES.filter(len),
     options=st.fixed_dictionaries(
@@ -188,7 +176,8 @@ PATTERNS = [options for options in OPTIONS if options.keys() & {"token_pattern",
 @pytest.mark.parametrize("options", [{}, *(pytest.param(own, marks=pytest.mark.slow) for own in PATTERNS)], ids=str)
 def test_every_code_point(tmp_path: Path, options: dict[str, Any]) -> None:
     """In a word, by itself twice, between digits and quotes, and after a sigma; a document for each block of 1,024."""
-    points = [p for p in range(0x110000) if not 0xD800 <= p < 0xE000 and (p < 0x30000 or p >= 0x10FF00)]
+    points = [p for p in range(0x110000) if not 0xD800 <= p < 0xE000 and (p < 0x20000 or p >= 0x10FF00)]
+    points += range(0x20000, 0x30000, 1 if options else 8)
     documents = [
         " ".join(f"x{chr(p)}y {chr(p)}{chr(p)} 1{chr(p)}2 '{chr(p)}'x ΑΣ{chr(p)}Σ" for p in points[k : k + 1024])
         for k in range(0, len(points), 1024)
@@ -197,47 +186,12 @@ def test_every_code_point(tmp_path: Path, options: dict[str, Any]) -> None:
 
 
 def test_extreme_sizes(tmp_path: Path) -> None:
-    """A token of 5 MB, a million tokens in one document, tokens with a common prefix."""
+    """A token of 5 MB, 200,000 tokens in one document, tokens with a common prefix, counts beyond 16 bits."""
     rng = np.random.default_rng(0)
-    many = " ".join(map(str, rng.integers(10, 60_000, 1_000_000)))
-    alike = " ".join("abcdefgh" * 5 + str(i) for i in range(20_000))
-    documents = ["ab" * 2_500_000 + " short", many, alike, alike]
+    many = " ".join(map(str, rng.integers(10, 60_000, 200_000)))
+    alike = " ".join("abcdefgh" * 5 + str(i) for i in range(5000))
+    documents = ["ab" * 2_500_000 + " short", many, alike, alike, "the " * 66_000]
     same(ingested(tmp_path, documents), counted(documents))
-
-
-@pytest.mark.parametrize("hashed", [{}, {"hash_bits": 24}], ids=str)
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"analyzer": "char_wb", "ngram_range": (4, 5)},
-        {"token_pattern": "apostrophes", "stop_words": STOP_WORDS, "strip_accents": "unicode"},
-    ],
-    ids=str,
-)
-def test_models_and_later_files(tmp_path: Path, options: dict[str, Any], hashed: dict[str, Any]) -> None:
-    """A later file is counted over the same terms, hashed names are those that occur, and a model counts alike."""
-    first, second = DIFFICULT[:5], DIFFICULT[5:]
-    options = options | hashed
-    ingested(tmp_path, first, **options)
-    later = tmp_path / "later.jsonl"
-    later.write_text("".join(json.dumps({"text": text, "label": k % 2}) + "\n" for k, text in enumerate(second)))
-    ingest([str(later)], tmp_path / "out", TextOptions.of(options), vocabulary="extend")
-    store = Store.open(tmp_path / "out")
-    whole, names = read_shards(tmp_path / "out")
-    theirs = vectorizer(**{key: value for key, value in options.items() if key != "hash_bits"})
-    matrix, terms = theirs.fit_transform(DIFFICULT), theirs.get_feature_names_out().tolist()
-    if hashed:
-        files = [tmp_path / "out" / entry.file for entry in store.manifest.features.files]
-        named = pa.concat_tables([pq.read_table(file) for file in files])
-        assert sorted(set(named["term"].to_pylist())) == terms
-        assert min(named["documents"].to_pylist()) > 0
-        columns = hash_strings(pa.array(terms), 0, 24)
-        assert (whole[:, columns] != matrix).nnz == 0
-        return
-    assert sorted(names) == terms
-    assert (whole[:, np.argsort(names)] != matrix).nnz == 0
-    write_model(tmp_path / "model", np.ones((store.n_features, 1)), store, {"algorithm": "none", "parameters": {}}, [])
-    assert (Model(tmp_path / "model").values(DIFFICULT) != whole).nnz == 0
 
 
 def test_stop_words_are_kept_in_full(tmp_path: Path) -> None:
@@ -262,7 +216,7 @@ def test_characters_require_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("analyzer", ["word", "char", "char_wb"])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(texts=PIECES, low=st.integers(1, 4), extra=st.integers(0, 4), spare=st.integers(0, 12))
 def test_any_tokens_may_be_sorted_at_once(analyzer: str, texts: list[str], low: int, extra: int, spare: int) -> None:
     options = TextOptions(analyzer=analyzer, ngram_range=(low, low + extra))
@@ -278,20 +232,11 @@ def test_any_tokens_may_be_sorted_at_once(analyzer: str, texts: list[str], low: 
         np.testing.assert_array_equal(whole[name], parts[name], strict=True)
 
 
-@settings(max_examples=60, deadline=None)
-@given(strings=st.sets(st.text(alphabet="ab\x00é𠀀", max_size=12)))
-def test_alphabetical_order(strings: set[str]) -> None:
-    given = list(strings)
-    order = alphabetical_order(pa.array(given, pa.string())).tolist()
-    assert [given[k] for k in order] == sorted(given)
-
-
 @pytest.mark.parametrize("n_features", [2, 2**9, 2**31, 2**40, 2**48])
-@settings(max_examples=20, deadline=None)
-@given(data=st.data(), seed=st.integers(0, 2**32 - 1))
-def test_sort_rows(n_features: int, data: st.DataObject, seed: int) -> None:
+@settings(max_examples=8, deadline=None)
+@given(sizes=st.lists(st.sampled_from([0, 1, 5, 32, 33, 300]), max_size=6), seed=st.integers(0, 2**32 - 1))
+def test_sort_rows(n_features: int, sizes: list[int], seed: int) -> None:
     random = np.random.default_rng(seed)
-    sizes = data.draw(st.lists(st.sampled_from([0, 1, 5, 32, 33, 300]), max_size=6))
     indptr = np.cumsum([0, *sizes])
     features = random.integers(-1, n_features, 50, dtype=np.int64)
     ngrams, counts = random.integers(0, 50, indptr[-1], dtype=np.int32), random.random(indptr[-1])
@@ -336,19 +281,6 @@ def content(folder: Path) -> tuple[list[Any], list[str], pa.Table]:
     return rows, terms, Store.open(folder).describe(np.arange(len(terms)))
 
 
-@pytest.mark.parametrize("ngram_range", [(1, 1), (1, 2), (2, 3)])
-def test_stores_of_small_ranges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ngram_range: tuple[int, int]) -> None:
-    write_documents(tmp_path / "x.jsonl", [f"d{k}" for k in range(100)])
-    options = TextOptions(ngram_range=ngram_range)
-    whole = ingest([str(tmp_path / "x.jsonl")], tmp_path / "whole", options, shard_bytes=1024)
-    assert whole.n_shards > 5
-    monkeypatch.setattr(module, "NGRAMS_PER_TASK", 50)
-    parts = ingest([str(tmp_path / "x.jsonl")], tmp_path / "parts", options, shard_bytes=1024)
-    assert parts.shard_listing == whole.shard_listing
-    assert len(parts.features.files) > len(whole.features.files) == 1
-    assert content(tmp_path / "parts") == content(tmp_path / "whole")
-
-
 TEXTS = st.lists(st.text("ab é\U00010400", max_size=12), min_size=1, max_size=8)
 SHORT_WORDS = st.builds(
     TextOptions,
@@ -360,7 +292,7 @@ SHORT_WORDS = st.builds(
 CONSTANTS = {"NGRAMS_PER_TASK": 20, "MAX_RANGES": 6, "MAX_SMALL_PIECES": 4, "RANGES_PER_PIECE": 4}
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     texts=TEXTS,
     later=TEXTS,
@@ -401,35 +333,20 @@ def test_any_division_gives_the_same_vocabulary(
         assert made("parts", divide(texts), divide(later)) == expected
 
 
-@pytest.mark.parametrize("ngrams_per_task", [1, 4, 50])
-def test_ties_are_in_the_order_of_ids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ngrams_per_task: int) -> None:
-    """With `max_features`: of the terms of the least count the shortest, then the first in alphabetical order."""
-    monkeypatch.setattr(module, "NGRAMS_PER_TASK", ngrams_per_task)
-    # a, d and e occur three times, c and "e e" twice, and b and the other pairs of words once.
-    for pieces, terms in (
-        ([["e e e d d", "c b a"], ["a a c", "d"]], ["a", "d", "e", "c", "e e", "b", "a a"]),
-        ([["b c", "a"]], ["a", "b"]),
-    ):
-        options = TextOptions(ngram_range=(1, 2), token_pattern="short_words", max_features=len(terms))
-        out = tmp_path / f"out{len(terms)}"
-        ingest(write_pieces(tmp_path / f"{len(terms)}", pieces), out, options)
-        assert read_shards(out)[1] == terms
-
-
 def test_opens_grow_with_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a fixed number of ranges; counted by the audit events of the interpreter."""
-    monkeypatch.setattr(module, "NGRAMS_PER_TASK", 7)
+    monkeypatch.setattr(module, "NGRAMS_PER_TASK", 3)
     monkeypatch.setattr(module, "MAX_RANGES", 8)
     opened = [0]
     sys.addaudithook(lambda event, _: opened.__setitem__(0, opened[0] + (event == "open")))
     counts = []
-    for pieces in (10, 40, 160):
+    for pieces in (10, 30, 90):
         paths = write_pieces(tmp_path / f"{pieces}", [[f"aa bb{i % 5} cc dd{i}"] for i in range(pieces)])
         before = opened[0]
         ingest(paths, tmp_path / f"out{pieces}", TextOptions(ngram_range=(1, 2)))
         counts.append(opened[0] - before)
-    assert counts[2] - counts[1] <= 4.4 * (counts[1] - counts[0])
-    assert counts[2] <= 44 * 160
+    assert counts[2] - counts[1] <= 3.3 * (counts[1] - counts[0])
+    assert counts[2] <= 44 * 90
 
 
 # ----------------------------------------------------------------------------------------------------------------------
