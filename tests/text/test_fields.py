@@ -3,7 +3,6 @@
 import csv
 import json
 import re
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, KBinsDiscretizer, OneHotEncoder
 
 from sparseoco import Model
-from sparseoco.core.errors import InputError
 from sparseoco.pipeline.evaluation import BATCH_LINES, text_batches
 from sparseoco.store.manifest import latest_manifest
 from sparseoco.store.shards import Store, read_shards
@@ -30,11 +28,10 @@ from sparseoco.store.weighting import TFIDF, Weighting
 from sparseoco.text.counting import bin_names
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import NumberField, TextOptions
-from sparseoco.text.readers import ReadOutcome, count_texts, read_documents
-from sparseoco.text.vocabulary import NgramIndex
+from sparseoco.text.readers import ReadOutcome, read_documents
 from sparseoco.training.models import write_model
 from tests.support.commands import Cli
-from tests.support.count_vectorizer import nasty, ranked, tfidf, tokenizers, vectorizer
+from tests.support.count_vectorizer import ranked, tfidf
 from tests.support.errors import raises_code
 from tests.support.ingests import ingest_bytes
 
@@ -74,7 +71,7 @@ def table(seed: int, rows: int = 60) -> pd.DataFrame:
         "title": [text(5) for _ in range(rows)],
         "body": [text(20) for _ in range(rows)],
         "code": [text(3) for _ in range(rows)],
-        "domain": [random.choice([None, "kitchen", "a b: c=d", "été", "x"]) for _ in range(rows)],
+        "domain": [random.choice([None, "kitchen", "a b: c=d", "été", "x", "İ\u200d𝔘\x1c'ς"]) for _ in range(rows)],
         "price": number(random.exponential(10, rows).round(1)),
         "stars": number(random.integers(-2, 6, rows)),
         "views": number(random.normal(0, 1e6, rows)),
@@ -144,30 +141,21 @@ def check_equal(ours: tuple[Any, list[str]], theirs: tuple[csr_matrix, list[str]
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".tsv", ".parquet"])
-@pytest.mark.parametrize("shard_bytes", [1024, 1 << 20])
-def test_counts(tmp_path: Path, suffix: str, shard_bytes: int) -> None:
-    frame = table(0)
-    manifest = ingest(
-        [write(tmp_path / f"in{suffix}", frame)], tmp_path / "out", TextOptions(fields=FIELDS), shard_bytes=shard_bytes
-    )
-    check_equal(read_shards(tmp_path / "out"), expected(frame, frame))
-    assert {entry.name: entry.missing for entry in manifest.fields} == frame[list(FIELDS)].isna().sum().to_dict()
-    names = [re.split("[:=]", term)[0] for term in read_shards(tmp_path / "out")[1]]
-    assert [list(FIELDS)[group] for group in grouped_features(Store.open(tmp_path / "out"), None)] == names
+def test_counts(tmp_path: Path, suffix: str) -> None:
+    """The same from shards of any size."""
+    frame, found = table(0), []
+    source, theirs = write(tmp_path / f"in{suffix}", frame), expected(frame, frame)
+    for size in (1024, 1 << 20):
+        manifest = ingest([source], tmp_path / str(size), TextOptions(fields=FIELDS), shard_bytes=size)
+        found.append(read_shards(tmp_path / str(size))[1])
+        check_equal(read_shards(tmp_path / str(size)), theirs)
+        assert {entry.name: entry.missing for entry in manifest.fields} == frame[list(FIELDS)].isna().sum().to_dict()
+    assert found[0] == found[1]
+    names = [re.split("[:=]", term)[0] for term in found[0]]
+    assert [list(FIELDS)[group] for group in grouped_features(Store.open(tmp_path / "1024"), None)] == names
 
 
-def test_any_shards_give_the_same_store(tmp_path: Path) -> None:
-    frame = table(1)
-    found = []
-    for size in (1024, 3000, 1 << 20):
-        source = write(tmp_path / "in.jsonl", frame)
-        ingest([source], tmp_path / str(size), TextOptions(fields=FIELDS, min_df=2), shard_bytes=size)
-        found.append(read_shards(tmp_path / str(size)))
-        assert found[-1][1] == found[0][1]
-        assert all((getattr(found[-1][0], a) == getattr(found[0][0], a)).all() for a in ("indptr", "indices", "data"))
-
-
-@pytest.mark.parametrize("weighting", [TFIDF, Weighting(tf="binary", norm="l2"), Weighting(idf=True)], ids=str)
+@pytest.mark.parametrize("weighting", [TFIDF, Weighting(tf="binary", idf=True)], ids=str)
 def test_weights_are_of_each_text_on_its_own(tmp_path: Path, weighting: Weighting) -> None:
     frame, later = table(2), table(3)
     ingest([write(tmp_path / "in.jsonl", frame)], tmp_path / "out", TextOptions(fields=FIELDS))
@@ -240,7 +228,7 @@ def test_documents_that_are_dropped_leave_no_trace(tmp_path: Path) -> None:
     twice = pd.concat([frame, frame.iloc[:9].assign(price=1e6)], ignore_index=True)
     for name, rows, duplicates in (("once", frame, "error"), ("twice", twice, "first")):
         source = write(tmp_path / f"{name}.jsonl", rows)
-        options = TextOptions(fields=FIELDS, duplicates=duplicates)
+        options = TextOptions(fields=FIELDS, duplicates=duplicates, min_df=2)
         ingest([source], tmp_path / name, options, shard_bytes=2048)
     (once, names), (twice_read, same_names) = (read_shards(tmp_path / name) for name in ("once", "twice"))
     assert same_names == names
@@ -249,7 +237,7 @@ def test_documents_that_are_dropped_leave_no_trace(tmp_path: Path) -> None:
     assert entries[0] == entries[1]
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.one_of(st.none(), st.floats(-5, 5).map(lambda x: round(x, 1))), min_size=2, max_size=30))
 def test_any_bins(tmp_path_factory: pytest.TempPathFactory, prices: list[float | None]) -> None:
     """Quantiles may coincide, and all values be one."""
@@ -301,63 +289,3 @@ def test_values_that_are_missing_are_reported(tmp_path: Path, cli: Cli) -> None:
     list(text_batches(Model(model), lines[:-1], outcome))
     assert outcome.missing["title"] == 0
     assert outcome.missing["price"] == outcome.documents == 2 * BATCH_LINES + 1
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Fields of any records have the counts of CountVectorizer, text by text.
-
-
-RECORDS = st.lists(
-    st.fixed_dictionaries(
-        {
-            "a b": st.text(nasty, max_size=20),
-            "t": st.text(nasty, max_size=20),
-            "c": st.one_of(st.none(), st.text(nasty, max_size=4), st.integers(0, 3), st.booleans()),
-            "x": st.one_of(st.none(), st.integers(-3, 3), st.floats(-2, 2)),
-        }
-    ),
-    min_size=1,
-    max_size=8,
-)
-
-
-@pytest.mark.slow
-@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
-@given(RECORDS, tokenizers, tokenizers)
-def test_any_records(tmp_path_factory: pytest.TempPathFactory, records: Any, first: Any, second: Any) -> None:
-    """Nasty Unicode in texts, categories and names; a model and a second ingest count the same."""
-    texts = {"a b": first, "t": second}
-    fields = {name: {"type": "text"} | own for name, own in texts.items()}
-    options = TextOptions(fields=fields | {"c": {"type": "category"}, "x": {"type": "number"}})
-    folder = tmp_path_factory.mktemp("any")
-    sources = []
-    for name in ("a", "b"):
-        sources.append(folder / f"{name}.jsonl")
-        rows = [{"label": "l", "id": f"{name}{k}"} | record for k, record in enumerate(records)]
-        sources[-1].write_text("".join(json.dumps(row) + "\n" for row in rows))
-    try:
-        ingest([str(sources[0])], folder / "out", options, shard_bytes=1024)
-    except InputError as error:
-        if error.code not in ("missing-field", "empty-vocabulary"):
-            raise
-        return
-    matrix, names = read_shards(folder / "out")
-    columns: dict[str, np.ndarray] = {}
-    for name, own in texts.items():
-        theirs = vectorizer(**own)
-        with suppress(ValueError):  # no token at all
-            counts = theirs.fit_transform([record[name] for record in records]).toarray()
-            columns |= {f"{name}:{term}": counts[:, k] for k, term in enumerate(theirs.get_feature_names_out())}
-    for row, record in enumerate(records):
-        category, number = record["c"], record["x"]
-        if category is not None and category != "":
-            shown = str(category).lower() if isinstance(category, bool) else str(category)
-            columns.setdefault(f"c={shown}", np.zeros(len(records)))[row] = 1
-        if number:
-            columns.setdefault("x", np.zeros(len(records)))[row] = number
-    assert sorted(columns) == sorted(names)
-    assert (matrix.toarray() == np.stack([columns[name] for name in names], axis=1)).all()
-    found = count_texts(records, NgramIndex.of(names, options.naming), options)
-    assert all((a == b).all() for a, b in zip(found, (matrix.indptr, matrix.indices, matrix.data), strict=True))
-    ingest([str(sources[1])], folder / "out", options, shard_bytes=1024)
-    assert (read_shards(folder / "out")[0][len(records) :] != matrix).nnz == 0
