@@ -25,7 +25,6 @@ from sparseoco.datasets import corpora
 from sparseoco.datasets import synthetic as module
 from sparseoco.datasets.corpora import Card, card, data_folder, fetch, list_cards
 from sparseoco.datasets.synthetic import SyntheticCorpus, documents, draw_ranks, generate, plant, spell
-from sparseoco.store.shards import read_shards
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
 from tests.support.errors import raises_code
@@ -336,6 +335,8 @@ def test_the_bytes_depend_on_what_is_asked_for_alone(tmp_path: Path) -> None:
     generate(SMALL._replace(seed=8), tmp_path / "3")
     texts = [(tmp_path / name / "text" / "part-00001.jsonl").read_bytes() for name in "13"]
     assert texts[0] != texts[1]
+    with raises_code("other-corpus", tmp_path / "1"):
+        generate(SMALL._replace(exponent=1.2), tmp_path / "1")
 
 
 def test_bytes_are_the_same_everywhere(tmp_path: Path) -> None:
@@ -355,14 +356,12 @@ def test_a_larger_file_begins_with_a_smaller(tmp_path: Path) -> None:
         assert b.read_bytes().startswith(a.read_bytes())
 
 
-def test_sizes_are_those_asked_for(tmp_path: Path) -> None:
+def test_documents_are_json_with_ids_of_their_own_and_as_many_as_asked_for(tmp_path: Path) -> None:
+    rows = []
     for path in generate(SMALL, tmp_path):
-        documents = path.read_bytes().splitlines(keepends=True)
-        assert sum(map(len, documents)) >= 100_000 > sum(map(len, documents[:-1]))
-
-
-def test_documents_are_json_with_ids_of_their_own(tmp_path: Path) -> None:
-    rows = [json.loads(line) for path in generate(SMALL, tmp_path) for line in path.read_bytes().splitlines()]
+        lines = path.read_bytes().splitlines(keepends=True)
+        assert sum(map(len, lines)) >= 100_000 > sum(map(len, lines[:-1]))
+        rows += map(json.loads, lines)
     assert len({row["id"] for row in rows}) == len(rows) > 250
     sizes = [len(row["text"].split(" ")) for row in rows]
     assert 10 <= min(sizes) < 60
@@ -400,7 +399,7 @@ def test_words_follow_zipfs_law(exponent: float) -> None:
 
 
 def test_counts_fall_along_a_line_in_logarithms(tmp_path: Path) -> None:
-    (path,) = generate(SyntheticCorpus(4_000_000, 1, vocabulary=100_000, exponent=1.2), tmp_path)
+    (path,) = generate(SyntheticCorpus(2_000_000, 1, vocabulary=100_000, exponent=1.2), tmp_path)
     words: dict[str, int] = {}
     for line in path.read_bytes().splitlines():
         for word in json.loads(line)["text"].split(" "):
@@ -412,7 +411,7 @@ def test_counts_fall_along_a_line_in_logarithms(tmp_path: Path) -> None:
 
 def test_labels_follow_the_planted_words(tmp_path: Path) -> None:
     """Given the planted weights, labels have their chance of a softmax: the log-likelihood is what it must be."""
-    corpus = SyntheticCorpus(3_000_000, 2, vocabulary=50_000, classes=3, seed=3)
+    corpus = SyntheticCorpus(1_500_000, 2, vocabulary=50_000, classes=3, seed=3)
     paths = generate(corpus, tmp_path)
     described = json.loads((tmp_path / "planted.json").read_bytes())
     weights = {entry["word"]: (int(entry["class"]), entry["weight"]) for entry in described["planted"]}
@@ -438,16 +437,6 @@ def test_labels_follow_the_planted_words(tmp_path: Path) -> None:
     assert np.bincount(labels).min() > 0.15 * len(labels)
 
 
-def test_a_store_can_be_made_of_it(tmp_path: Path) -> None:
-    generate(SMALL, tmp_path)
-    manifest = ingest([str(tmp_path / "text")], tmp_path / "store", TextOptions())
-    X, terms = read_shards(tmp_path / "store")
-    rows = [line for path in sorted((tmp_path / "text").iterdir()) for line in path.read_bytes().splitlines()]
-    assert manifest.rows == len(rows)
-    assert X.sum() == sum(len(json.loads(row)["text"].split()) for row in rows)
-    assert set(terms) <= set(spell(np.arange(1, 5001)).tolist())
-
-
 def test_existing_files_are_kept(tmp_path: Path) -> None:
     paths = generate(SMALL, tmp_path)
     whole = folder_bytes(tmp_path)
@@ -460,12 +449,6 @@ def test_existing_files_are_kept(tmp_path: Path) -> None:
     assert folder_bytes(tmp_path) == whole
     assert paths[0].stat().st_mtime_ns == before.st_mtime_ns
     assert steps[-1] == ("generate", 300_000, 300_000)
-
-
-def test_another_corpus_is_refused(tmp_path: Path) -> None:
-    generate(SMALL, tmp_path)
-    with raises_code("other-corpus", tmp_path):
-        generate(SMALL._replace(exponent=1.2), tmp_path)
 
 
 WRONG = [("bytes", 0), ("files", 0), ("vocabulary", 0), ("vocabulary", module.MAX_WORDS + 1), ("exponent", -0.1)]

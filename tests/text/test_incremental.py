@@ -22,11 +22,11 @@ from sparseoco.text import vocabulary
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
 from sparseoco.text.readers import read_documents
-from sparseoco.training.models import Model
 from tests.support.commands import Cli
 from tests.support.errors import raises_code
 from tests.support.folders import folder_bytes
 from tests.support.ingests import WORDS, ingest_bytes, jsonl, random_texts, store_content, write_documents, write_files
+from tests.support.models import random_model
 from tests.support.tables import WRITERS
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -120,9 +120,8 @@ def test_extended_vocabulary(tmp_path: Path) -> None:
     assert frozen.dropped_terms > 0
 
 
-@pytest.mark.parametrize("options", [{}, {"hash_bits": 5}], ids=["vocabulary", "hashed"])
-@pytest.mark.parametrize("policy", ["frozen", "extend"])
-@pytest.mark.parametrize("pending", [0, 3, 1 << 22])
+@pytest.mark.parametrize(("options", "policy"), [({}, "frozen"), ({}, "extend"), ({"hash_bits": 5}, "frozen")])
+@pytest.mark.parametrize("pending", [0, 1 << 22])
 def test_document_frequencies_are_of_all_documents(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], policy: Any, pending: int
 ) -> None:
@@ -263,7 +262,7 @@ def test_sums_of_real_values_do_not_depend_on_shards(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     lines = [
         f"{1 - 2 * (k % 2)} " + " ".join(f"{j}:{random.normal():.17g}" for j in random.permutation(50)[:12])
-        for k in range(300)
+        for k in range(150)
     ]
     found = []
     for size in (1024, 8192, 1 << 20):
@@ -311,17 +310,16 @@ def test_all_quarantine_files_are_printed(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_classes_in_prediction_and_evaluation(tmp_path: Path, cli: Cli) -> None:
     """Prediction ignores labels; in evaluation a label of an unknown class is a bad row, as in ingest."""
-    ingest_bytes(tmp_path, "a.jsonl", jsonl(random_texts(40)), classes=("n", "p"), max_bad_rows=1)
-    cli("train", tmp_path / "out", "--out", tmp_path / "m", "--algorithm", "rda")
+    model = random_model(tmp_path / "m", max_bad_rows=1)
     write_files(tmp_path / "tree", {"later/1.txt": "alpha"})
     assert cli("predict", tmp_path / "m", tmp_path / "tree").out.startswith("tree/later/1.txt\t")
-    odd = jsonl(random_texts(10), label=lambda k: "pnq"[k % 3] if k in (1, 2) else "p")
+    odd = jsonl(random_texts(10), label=lambda k: "abq"[k % 3])
     (tmp_path / "t.jsonl").write_bytes(odd)
-    metrics = evaluate_model(Model(tmp_path / "m"), [str(tmp_path / "t.jsonl")], {})
-    assert metrics["rows"] == 9
+    reading = {"max_bad_rows": 3}
+    assert evaluate_model(model, [str(tmp_path / "t.jsonl")], {}, reading=reading)["rows"] == 7
     (tmp_path / "t.jsonl").write_bytes(jsonl(random_texts(10), label=lambda k: "q"))
     with raises_code("too-many-bad-rows", "t.jsonl, line 2", "2 classes"):
-        evaluate_model(Model(tmp_path / "m"), [str(tmp_path / "t.jsonl")], {})
+        evaluate_model(model, [str(tmp_path / "t.jsonl")], {})
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -384,13 +382,6 @@ def test_store_from_before_an_option_existed(tmp_path: Path) -> None:
         ingest_bytes(tmp_path, "b.jsonl", more, classes=("n", "p"))
 
 
-def test_command_line(tmp_path: Path, cli: Cli) -> None:
-    (tmp_path / "a.jsonl").write_bytes(jsonl(random_texts(10)))
-    arguments = ["ingest", tmp_path / "a.jsonl", "--out", tmp_path / "out", "--class", "q", "--class", "p"]
-    assert "line 2: the label is not one of the 2 classes" in " ".join(cli(*arguments, code=2).err.split())
-    assert "n (5), p (5), q (0)" in cli(*arguments, "--class", "n").out
-
-
 # ----------------------------------------------------------------------------------------------------------------------
 # Weights, groups, times and label sets: from every format that has them to the shards.
 
@@ -414,12 +405,10 @@ def table(rows: list[dict[str, Any]], form: str) -> bytes:
 
 
 @pytest.mark.parametrize("form", ["jsonl", "csv"])
-@pytest.mark.parametrize("shard_bytes", [1024, 1 << 20])
-def test_columns(tmp_path: Path, form: str, shard_bytes: int) -> None:
-    rows = ROWS * 20
-    manifest = ingest_bytes(tmp_path, f"a.{form}", table(rows, form), shard_bytes=shard_bytes, **FIELDS)
+def test_columns(tmp_path: Path, form: str) -> None:
+    manifest = ingest_bytes(tmp_path, f"a.{form}", table(ROWS * 20, form), shard_bytes=1024, **FIELDS)
     assert manifest.columns == ("weight", "group", "time")
-    assert manifest.n_shards > 1 or shard_bytes > 1024
+    assert manifest.n_shards > 1
     store = Store.open(tmp_path / "out")
     assert store.column("weight").tolist() == np.float32([0.25, 3, 0, 1e-3] * 20).tolist()
     assert store.column("time").tolist() == TIMES * 20
@@ -454,10 +443,9 @@ def sets(folder: Path, manifest: Manifest) -> list[list[str]]:
     return [[name for name, has in zip(names, row, strict=True) if has] for row in indicator]
 
 
-@pytest.mark.parametrize("shard_bytes", [1024, 1 << 20])
-def test_label_sets(tmp_path: Path, shard_bytes: int) -> None:
+def test_label_sets(tmp_path: Path) -> None:
     rows = [{"label": labels, "text": f"word{k}"} for k, labels in enumerate(SETS * 15)]
-    options = {"labels": "multi", "shard_bytes": shard_bytes}
+    options = {"labels": "multi", "shard_bytes": 1024}
     manifest = ingest_bytes(tmp_path, "a.jsonl", table(rows, "jsonl"), **options)
     assert manifest.labels.kind == "multi"
     assert sets(tmp_path / "out", manifest) == [sorted(set(labels)) for labels in SETS * 15]
@@ -484,18 +472,18 @@ def test_label_sets_of_other_formats(tmp_path: Path) -> None:
 # Ids are divided by their hashes; equal hashes are decided by the ids.
 
 
-@pytest.mark.parametrize(("buckets", "ids_per_task"), [(1, 1 << 20), (2, 20), (1 << 62, 1 << 20), (1 << 62, 20)])
+@pytest.mark.parametrize(("buckets", "ids_per_task"), [(1, 1 << 20), (2, 20), (1 << 62, 20)])
 def test_ids_of_equal_hashes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, buckets: int, ids_per_task: int) -> None:
     monkeypatch.setattr(vocabulary, "NGRAMS_PER_TASK", ids_per_task)
     original = duplicates._hash_ids
     monkeypatch.setattr(duplicates, "_hash_ids", lambda strings: original(strings) % buckets)
-    names = [f"d{k}" for k in range(120)]
+    names = [f"d{k}" for k in range(60)]
     write_documents(tmp_path / "x.jsonl", names)
     apart = ingest([str(tmp_path / "x.jsonl")], tmp_path / "apart", TextOptions(), shard_bytes=2000)
-    assert apart.rows == 120
-    repeated = [*names[:70], "d3", "d69", *names[70:], "d3", "d119"]
+    assert apart.rows == 60
+    repeated = [*names[:35], "d3", "d34", *names[35:], "d3", "d59"]
     write_documents(tmp_path / "y.jsonl", repeated)
-    with raises_code("duplicate-id", "y.jsonl, line 4 and ", "y.jsonl, line 71"):
+    with raises_code("duplicate-id", "y.jsonl, line 4 and ", "y.jsonl, line 36"):
         ingest([str(tmp_path / "y.jsonl")], tmp_path / "error", TextOptions(), shard_bytes=2000)
     ingest([str(tmp_path / "y.jsonl")], tmp_path / "first", TextOptions(duplicates="first"), shard_bytes=2000)
     store = Store.open(tmp_path / "first")
@@ -504,5 +492,4 @@ def test_ids_of_equal_hashes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bu
     with raises_code("duplicate-id", "x.jsonl and ", "z.jsonl, line 2"):  # against the shards of the store
         write_documents(tmp_path / "z.jsonl", ["new", "d5"])
         ingest([str(tmp_path / "z.jsonl")], tmp_path / "apart", TextOptions(), shard_bytes=2000)
-    X, _ = read_shards(tmp_path / "apart")
-    assert X.shape[0] == 120
+    assert read_shards(tmp_path / "apart")[0].shape[0] == 60

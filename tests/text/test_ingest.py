@@ -69,6 +69,7 @@ def test_inputs_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         ingest([given], tmp_path / "out", TextOptions())
 
 
+@pytest.mark.fault(29)
 def test_duplicates_option_per_ingest(tmp_path: Path) -> None:
     row, new = b'{"id":"a","text":"good day","label":"x"}\n', b'{"id":"b","text":"good day","label":"x"}\n'
     assert ingest_bytes(tmp_path, "1.jsonl", row + row, duplicates="all").rows == 2
@@ -110,18 +111,6 @@ def test_encoding_errors(tmp_path: Path, name: str, policy: str) -> None:
     (batches,) = read_documents([str(tmp_path / name)], TextOptions.of(given), labelled=False)
     assert batches.texts() == ["aa\ufffdbb"] * (policy == "replace") + ["\ufeffee" if name == "a.txt" else "ee"]
     assert store_content(tmp_path / "out")[3] == [{"aa": 1, "bb": 1}] * (policy == "replace") + [{"ee": 1}]
-
-
-@pytest.mark.fault(29)
-def test_duplicates(tmp_path: Path) -> None:
-    rows = jsonl(random_texts(300)).splitlines(keepends=True)
-    data = b"".join(rows) + rows[7] + rows[250]
-    with raises_code("duplicate-id", "a.jsonl, line 8 and ", "a.jsonl, line 301 "):
-        ingest_bytes(tmp_path, "a.jsonl", data)
-    assert ingest_bytes(tmp_path, "a.jsonl", data, out="all", duplicates="all").rows == 302
-    ingest_bytes(tmp_path, "a.jsonl", data, out="first", duplicates="first", ngram_range=(1, 2), min_df=2)
-    ingest_bytes(tmp_path, "b.jsonl", b"".join(rows), out="once", ngram_range=(1, 2), min_df=2)
-    assert store_content(tmp_path / "first") == store_content(tmp_path / "once")
 
 
 @pytest.mark.fault(27, 28)
@@ -220,19 +209,10 @@ def test_hashed_features(tmp_path: Path, bits: int) -> None:
         for a, b in zip(s.indptr[:-1], s.indptr[1:], strict=True)
     ]
     assert got == wanted
-    if bits == 48:
-        feature = xxhash.xxh64_intdigest("naïve".encode()) % 2**48
-        described = store.describe(np.array([feature])).to_pylist()
-        assert described[0]["term"] == "naïve"
-        assert described[0]["documents"] == sum("naïve" in row for row in rows)
 
 
 def test_count_texts() -> None:
     options = TextOptions(ngram_range=(1, 2))
-    indptr, indices, counts = count_texts(
-        ["The cat, the CAT the", "", "dog"], NgramIndex.of(["the cat", "dog"]), options
-    )
-    assert (indptr.tolist(), indices.tolist(), counts.tolist()) == ([0, 1, 1, 2], [0, 1], [2, 1])
     assert count_texts([], NgramIndex.of([]), options)[0].tolist() == [0]
     assert count_texts(["ab cd"], NgramIndex.of([]), options)[0].tolist() == [0, 0]
     ids = np.array(sorted(xxhash.xxh64_intdigest(t.encode()) % 2**40 for t in ("the cat", "dog")))
@@ -411,11 +391,17 @@ def write(folder: Path, name: str, rows: int) -> dict[str, Any]:
     return FIELDS
 
 
-@pytest.mark.parametrize("place", ["here", "parts", "memory"])
-@pytest.mark.parametrize("shard_bytes", [1024, 1 << 20])
-@pytest.mark.parametrize("name", ["parts", *PACKED, *TABLE_WRITERS])
+@pytest.mark.parametrize(
+    ("name", "place", "shard_bytes"),
+    [
+        (name, place, (1024, 1 << 20)[(i + i // 3 + k) % 2])
+        for i, name in enumerate([*PACKED, "parts", *TABLE_WRITERS])
+        for k, place in enumerate(["here", "parts", "memory"])
+        if i % 3 == 0 or i >= len(PACKED) or (i + i // 3 + k) % 3  # packed ones in two of the places
+    ],
+)
 def test_formats_agree(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, shard_bytes: int, place: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, place: str, shard_bytes: int
 ) -> None:
     """Digested in parts of any size, and with any number of splits a task."""
     if place == "parts":

@@ -22,10 +22,10 @@ from sparseoco.text.ingest import ingest
 from sparseoco.text.options import SHARD_BYTES, TextOptions, shard_size
 from sparseoco.text.readers import ReadOutcome, read_documents
 from sparseoco.text.sources import Source, find_sources, with_unique_names
-from sparseoco.training.models import Model
 from tests.support.commands import Cli
 from tests.support.errors import raises_code
 from tests.support.ingests import WORDS, ingest_bytes, jsonl, store_content, write_files
+from tests.support.models import random_model
 from tests.support.texts import write_reviews
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -37,15 +37,15 @@ from tests.support.texts import write_reviews
 
 @pytest.mark.fault(19)
 def test_more_splits_than_open_files(tmp_path: Path) -> None:
-    data = jsonl([" ".join(WORDS[:4] * 10) for _ in range(1400)])
+    data = jsonl([" ".join(WORDS[:4] * 10) for _ in range(700)])
     limits, used = resource.getrlimit(resource.RLIMIT_NOFILE), max(map(int, os.listdir("/proc/self/fd")))
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (used + 100, limits[1]))
         manifest = ingest_bytes(tmp_path, "a.jsonl", data, shard_bytes=1024, ngram_range=(1, 2))
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-    assert manifest.rows == 1400
-    assert manifest.n_shards > 300
+    assert manifest.rows == 700
+    assert manifest.n_shards > 150
 
 
 @pytest.mark.fault(28)
@@ -147,12 +147,9 @@ def test_a_nul_in_the_inputs_of_a_run_file(tmp_path: Path) -> None:
 
 @pytest.mark.fault(58)
 def test_pipes_are_an_error(tmp_path: Path) -> None:
-    (tmp_path / "tree" / "a").mkdir(parents=True)
-    for name in ("pipe", "tree/a/pipe"):
-        os.mkfifo(tmp_path / name)
-    for item, named in (("pipe", "pipe"), ("tree", "tree/a/pipe")):
-        with raises_code("not-a-file", tmp_path / named):
-            ingest([str(tmp_path / item)], tmp_path / "out", TextOptions(format="auto"))
+    os.mkfifo(tmp_path / "pipe")
+    with raises_code("not-a-file", tmp_path / "pipe"):
+        ingest([str(tmp_path / "pipe")], tmp_path / "out", TextOptions(format="auto"))
     reading, writing = os.pipe()
     try:
         with raises_code("not-a-file", f"/dev/fd/{reading}"):
@@ -451,8 +448,7 @@ def test_what_is_understood_is_printed_first(tmp_path: Path, monkeypatch: pytest
 
 def test_predictions_of_folders_and_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
     texts = ["alpha beta", "gamma delta"] * 10
-    ingest_bytes(tmp_path, "a.jsonl", jsonl(texts))
-    cli("train", tmp_path / "out", "--out", tmp_path / "m", "--algorithm", "rda")
+    model = random_model(tmp_path / "m")
     write_files(tmp_path, {"inbox/1.txt": "alpha\nbeta", "inbox/sub/2": "gamma", "inbox/empty": ""})
     cli("predict", tmp_path / "m", tmp_path / "inbox", tmp_path / "none.txt", code=2)
     printed = cli("predict", tmp_path / "m", tmp_path / "inbox").out.splitlines()
@@ -462,7 +458,6 @@ def test_predictions_of_folders_and_standard_input(tmp_path: Path, monkeypatch: 
         said = cli("predict", tmp_path / "m", *arguments)
         assert len(said.out.splitlines()) == 20
         assert about in said.err
-    model = Model(tmp_path / "m")
     frame = pd.DataFrame({"title": ["a"], "body": ["b"]})
     for wrong in ("one string", b"bytes", {"a": "mapping"}, {"a set"}, frame, [b"bytes"], [None]):
         with raises_code("invalid-texts"):

@@ -324,7 +324,7 @@ simple = st.one_of(st.text(max_size=9), st.integers(-(2**70), 2**70), st.floats(
 nested = st.recursive(simple | st.none(), lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.lists(simple | st.none() | nested, min_size=1, max_size=8),
     st.sampled_from(["\n", "\r\n", "\n\n"]),
@@ -391,7 +391,7 @@ def test_options() -> None:
 # Rows written in the format of their input are those that were selected, whatever the splits.
 
 
-QUIET = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+QUIET = settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def parts(path: Path, options: TextOptions, size: int, *, read: bool = True) -> list[tuple[Split, Any]]:
