@@ -357,7 +357,7 @@ def test_values_equal_scikit_learns(store: Store, tmp_path: Path, weighting: Wei
         np.testing.assert_array_equal(gathered[2][mine], values[there])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     st.lists(st.lists(st.integers(0, 6000), min_size=4, max_size=4), min_size=1, max_size=6),
     st.sampled_from(WEIGHTINGS),
@@ -423,7 +423,7 @@ def content(folder: Path, files: tuple[FileEntry, ...]) -> pa.Table:
     return pa.concat_tables([read_table(folder, entry) for entry in files], promote_options="permissive")
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(st.lists(st.integers(0, 400), min_size=1, max_size=25), st.sampled_from([0, 6000, 1 << 20]))
 def test_a_vocabulary_in_few_files(tmp_path_factory: pytest.TempPathFactory, sizes: list[int], limit: int) -> None:
     folder, files, first = tmp_path_factory.mktemp("terms"), tuple[FileEntry, ...](), 0

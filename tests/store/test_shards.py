@@ -1,6 +1,7 @@
 """Shards, manifests and tables of a store that grow: what is written, read, validated; and the store by columns."""
 
 import hashlib
+import itertools
 import pickle
 import random
 import shutil
@@ -39,7 +40,7 @@ from sparseoco.store.manifest import (
 from sparseoco.store.shards import LabelSets, ShardRows, Store, open_store, read_shards, write_shard, write_terms
 from sparseoco.store.terms import term_weights
 from sparseoco.store.transpose import range_edges, transpose, transposed_labels
-from sparseoco.store.weighting import COUNTS, Weighting
+from sparseoco.store.weighting import COUNTS, TFIDF, Weighting
 from tests.support.damage import DELETED, KINDS, damage, flip, forge, stopped_at
 from tests.support.errors import raises_code
 from tests.support.folders import folder_bytes
@@ -401,7 +402,7 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
     return Store.open(folder).manifest.model_copy(update=add_entries(folder, None, []))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.lists(st.integers(0, 9), max_size=14))
 def test_any_ingests_give_the_same_tables_and_digest(
     tmp_path_factory: pytest.TempPathFactory, empty: Manifest, sizes: list[int]
@@ -480,13 +481,12 @@ def test_a_listing_that_cannot_be_true(tmp_path: Path, empty: Manifest, column: 
 # The store by columns is the store, transposed: whatever the shards, and wherever a run was killed.
 
 
-@pytest.mark.parametrize(("shard_rows", "nonzeros"), [(300, 10**6), (41, 500), (100, 150)])
-def test_as_scipy_has_it(
-    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shard_rows: int, nonzeros: int
-) -> None:
-    monkeypatch.setattr(transposing, "RANGE_NONZEROS", nonzeros)
-    store, made = Store.open(make_store(tmp_path / "store", features=60, shard_rows=shard_rows)), set()
-    for weighting in (COUNTS, Weighting(tf="log", idf=True, norm="l2")):
+def test_as_scipy_has_it(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the same ranges, whatever the shards."""
+    monkeypatch.setattr(transposing, "RANGE_NONZEROS", 500)
+    files, folders = dict[Weighting, list[str]](), set()
+    stores = [make_store(tmp_path / f"{size}", features=60, shard_rows=size) for size in (300, 41)]
+    for store, weighting in itertools.product(map(Store.open, stores), (COUNTS, TFIDF)):
         columns = transpose(client, store, tmp_path, weighting)
         rows = weighted_corpus(store, tmp_path, term_weights(store, weighting)).rows(0, store.n_rows)
         expected = csr_matrix((rows[2], rows[1], rows[0]), (store.n_rows, store.n_features)).tocsc()
@@ -501,22 +501,14 @@ def test_as_scipy_has_it(
         np.testing.assert_array_equal(labels, store.labels())
         assert weights is None
         assert not (columns.folder / "pieces").exists()
-        made.add(columns.folder)
+        folders.add(columns.folder)
+        names = [entry.file for entry in columns.shards]
+        assert files.setdefault(weighting, names) == names
+        assert len(names) > 3
         with monkeypatch.context() as patch:
             patch.setattr(TaskPool, "run", None)  # it is made once
             assert transpose(client, store, tmp_path, weighting).manifest == columns.manifest
-    assert len(made) == 2
-
-
-def test_ranges_are_those_of_any_shards(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transposing, "RANGE_NONZEROS", 777)
-    made = []
-    for shard_rows in (300, 41):
-        store = Store.open(make_store(tmp_path / f"{shard_rows}", shard_rows=shard_rows))
-        columns = transpose(client, store, tmp_path)
-        made.append([columns.folder / entry.file for entry in columns.shards])
-    assert [path.name for path in made[0]] == [path.name for path in made[1]]
-    assert len(made[0]) > 3
+    assert len(folders) == 4
 
 
 @pytest.mark.fault(52)
@@ -562,7 +554,7 @@ def test_corrupt_shards_are_reported(client: Client, tmp_path: Path) -> None:
         transpose(client, store, tmp_path / "other")
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     frequencies=st.lists(st.integers(0, 3 * transposing.RANGE_NONZEROS), min_size=1, max_size=30),
     more=st.floats(1.0, 4.0),
