@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -132,26 +132,24 @@ def test_named_values_are_compared_with_each_other_and_with_constants() -> None:
 # Comparisons by pairs against SciPy's t tests, and by simulation.
 
 
+few = settings(max_examples=30)
 values = st.lists(st.tuples(st.integers(-50, 50), st.integers(-50, 50)), min_size=2, max_size=12).filter(
     lambda pairs: len({a - b for a, b in pairs}) > 1
 )
 
 
-@given(pairs=values)
-def test_a_comparison_is_the_paired_t_test(pairs):
-    left, right = ([float(pair[k]) for pair in pairs] for k in (0, 1))
-    found = Pair(left, right).less()
+@few
+@given(pairs=values, margin=st.integers(1, 30))
+def test_comparisons_are_paired_t_tests(pairs, margin):
+    """A difference is one, equality two one-sided ones; a set in two forms counts once; a least difference is added."""
+    left, right = (np.array([float(pair[k]) for pair in pairs]) for k in (0, 1))
+    found = Pair(left.tolist(), right.tolist()).less()
     test = stats.ttest_rel(left, right, alternative="less")
     interval = stats.ttest_rel(left, right).confidence_interval()
     assert found.p_for == pytest.approx(test.pvalue, abs=1e-9)
     assert found.p == pytest.approx(stats.ttest_rel(left, right).pvalue, abs=1e-9)
     assert (found.low, found.high) == pytest.approx((interval.low, interval.high), abs=1e-9)
     assert found.favours == (found.difference < 0)
-
-
-@given(pairs=values, margin=st.integers(1, 30))
-def test_equality_is_two_one_sided_t_tests(pairs, margin):
-    left, right = (np.array([float(pair[k]) for pair in pairs]) for k in (0, 1))
     found = Pair(left.tolist(), right.tolist()).equal(float(margin))
     above = stats.ttest_rel(left + margin, right, alternative="greater").pvalue
     below = stats.ttest_rel(left - margin, right, alternative="less").pvalue
@@ -159,13 +157,21 @@ def test_equality_is_two_one_sided_t_tests(pairs, margin):
     beyond = stats.ttest_rel(left - margin, right, alternative="greater").pvalue
     short = stats.ttest_rel(left + margin, right, alternative="less").pvalue
     assert found.p_against == pytest.approx(min(beyond, short), abs=1e-9)
+    twice = claims.in_the_mean([[found, found]])
+    assert twice.pairs == 2 * found.pairs
+    assert twice[2:] == pytest.approx(found[2:])
+    least = Pair(left.tolist(), right.tolist(), unit=2.0).less(margin)
+    moved = Pair((left + 2.0 * margin).tolist(), right.tolist()).less()
+    assert (least.p_for, least.p_against) == pytest.approx((moved.p_for, moved.p_against), abs=1e-9)
+    assert least.difference == found.difference
+    assert claims.in_the_mean([[least]])[2:] == pytest.approx(least[2:])
 
 
 @pytest.mark.parametrize("level", [0.05, 0.002])
 @pytest.mark.parametrize("margin", [None, 0.0, 1.0])
 def test_a_visible_difference_is_seen_in_eight_of_ten(level, margin):
     """By simulation: a test whose true difference, or whose margin, is what it says that it sees."""
-    draws = np.random.default_rng(5).normal(size=(3000, 10))
+    draws = np.random.default_rng(5).normal(size=(1500, 10))
     scale = NOISE._replace(margin=margin, error=10**-0.5, degrees=9).visible(level)
     shift, margin = (0.0, scale) if margin else (scale, margin)
     found = [Pair((own - shift).tolist(), [0.0] * 10)._compared(margin, 0.0) for own in draws]
@@ -195,15 +201,6 @@ def test_pairs_of_one_difference(constant):
         assert found.favours == (constant < 0)
 
 
-@given(pairs=values, least=st.integers(0, 30))
-def test_a_least_difference_is_that_much_more(pairs, least):
-    left, right = ([float(pair[k]) for pair in pairs] for k in (0, 1))
-    found, moved = Pair(left, right, unit=2.0).less(least), Pair([a + 2.0 * least for a in left], right).less()
-    assert (found.p_for, found.p_against) == pytest.approx((moved.p_for, moved.p_against), abs=1e-9)
-    assert found.difference == Pair(left, right).less().difference
-    assert claims.in_the_mean([[found]])[2:] == pytest.approx(found[2:])
-
-
 def test_overlapping_training_sets_widen_the_interval():
     left, right = [0.1, 0.12, 0.09, 0.13, 0.1] * 2, [0.12, 0.12, 0.1, 0.14, 0.13] * 2
     apart, folds = Pair(left, right).less(), Pair(left, right, overlap=claims.FOLDS_OVERLAP).less()
@@ -212,6 +209,7 @@ def test_overlapping_training_sets_widen_the_interval():
     assert folds.p > apart.p
 
 
+@few
 @given(first=values, second=values)
 def test_the_mean_of_two_independent_sets_is_welchs_t_test(first, second):
     one, other = (np.array([float(a - b) for a, b in pairs]) for pairs in (first, second))
@@ -223,15 +221,7 @@ def test_the_mean_of_two_independent_sets_is_welchs_t_test(first, second):
     assert (2 * found.low, 2 * found.high) == pytest.approx((interval.low, interval.high), abs=1e-9)
 
 
-@given(pairs=values, margin=st.integers(1, 30))
-def test_a_set_in_two_forms_counts_as_one(pairs, margin):
-    left, right = ([float(pair[k]) for pair in pairs] for k in (0, 1))
-    found = Pair(left, right).equal(float(margin))
-    twice = claims.in_the_mean([[found, found]])
-    assert twice.pairs == 2 * found.pairs
-    assert twice[2:] == pytest.approx(found[2:])
-
-
+@few
 @given(st.lists(st.floats(0, 1), max_size=8))
 def test_holm_compares_the_kth_smallest_with_its_share_of_the_level(p_values):
     rejected = [False] * len(p_values)

@@ -134,19 +134,18 @@ LABELS = {"classes": lambda k: "ab"[k % 2], "multi": lambda k: ["a", "b"][k % 3 
         ({"labels": "numbers"}, {"keep_top": "20%"}, ["prediction at least"]),
     ],
 )
-@pytest.mark.parametrize("labelled", [False, True])
 def test_every_kind_of_model(
-    described: dict[str, Any], options: dict[str, Any], expected: list[str], labelled: bool, tmp_path: Path
+    described: dict[str, Any], options: dict[str, Any], expected: list[str], tmp_path: Path
 ) -> None:
     random_model(tmp_path / "run", **described)
     kind = described.get("labels", "classes")
     write_inputs(tmp_path, LABELS[kind])
-    scored(tmp_path, FILES, tmp_path / "out", labelled=labelled, **({"keep_as": "ids"} | options if options else {}))
+    scored(tmp_path, FILES, tmp_path / "out", labelled=True, **({"keep_as": "ids"} | options if options else {}))
     page = write_scores_page(tmp_path / "out").read_text()
     assert {"score0", "sources"} <= set(figures(page))
     for words_of_it in expected:
         assert words_of_it in words(page)
-    assert ("outcome:" in page) == (labelled and bool(options) and kind != "numbers")
+    assert ("outcome:" in page) == (bool(options) and kind != "numbers")
 
 
 def rows_of(counts: dict[tuple[int, str], int], width: float) -> pa.Table:
