@@ -398,17 +398,6 @@ def test_words_follow_zipfs_law(exponent: float) -> None:
     assert (np.abs(seen - expected) < 5 * np.sqrt(expected)).all()
 
 
-def test_counts_fall_along_a_line_in_logarithms(tmp_path: Path) -> None:
-    (path,) = generate(SyntheticCorpus(2_000_000, 1, vocabulary=100_000, exponent=1.2), tmp_path)
-    words: dict[str, int] = {}
-    for line in path.read_bytes().splitlines():
-        for word in json.loads(line)["text"].split(" "):
-            words[word] = words.get(word, 0) + 1
-    counts = np.array(sorted(words.values(), reverse=True))[4:500]
-    slope = np.polyfit(np.log(np.arange(5, 5 + counts.size)), np.log(counts), 1)[0]
-    assert slope == pytest.approx(-1.2, abs=0.05)
-
-
 def test_labels_follow_the_planted_words(tmp_path: Path) -> None:
     """Given the planted weights, labels have their chance of a softmax: the log-likelihood is what it must be."""
     corpus = SyntheticCorpus(1_500_000, 2, vocabulary=50_000, classes=3, seed=3)

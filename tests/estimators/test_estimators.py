@@ -3,8 +3,9 @@
 import copy
 import itertools
 import pickle
+import subprocess
+import sys
 import warnings
-from dataclasses import replace
 from typing import Any
 
 import joblib
@@ -25,8 +26,6 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from sparseoco import Learner, SparseOnlineClassifier, SparseOnlineRegressor
 from sparseoco.kernels.order import epoch_rows
 from sparseoco.learners import ALGORITHMS, algorithm_names
-from sparseoco.learners.fobos import FOBOS
-from sparseoco.learners.parameters import Parameter, choice
 from sparseoco.training.options import default_loss
 from tests.support.errors import raises_code
 
@@ -170,15 +169,6 @@ def test_parameters_reach_the_learner_and_unknown_ones_are_refused() -> None:
         plain_regressor(loss="hinge").fit(X, y)
 
 
-def test_a_registered_learner_is_found_with_its_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
-    predict = Parameter("predict_gradient", "none", "the gradient expected next", choice("none", "last"))
-    optimistic = replace(FOBOS, name="optimistic", parameters=(*FOBOS.parameters, predict))
-    monkeypatch.setitem(ALGORITHMS, "optimistic", optimistic)
-    model = plain_classifier("optimistic", predict_gradient="last").fit(rows(), classes(2))
-    assert model.learner_.configurations[0]["predict_gradient"] == "last"
-    assert callable(model.predict)
-
-
 def test_a_shuffled_fit_goes_in_the_order_of_the_drivers() -> None:
     """Epochs in the order of documents are the stream repeated."""
     X, y = rows(), classes(3)
@@ -258,6 +248,17 @@ def test_a_fitted_estimator_travels(n_classes: int, tmp_path: Any) -> None:
         assert np.array_equal(other.predict(X), model.predict(X))
     with pytest.raises(NotFittedError):
         clone(model).predict(X)
+
+
+def test_pickle_is_the_same_in_another_process(tmp_path: Any) -> None:
+    """The package loads scikit-learn only for estimators."""
+    X, y = rows(), classes(2)
+    model = plain_classifier().fit(X, y)
+    (tmp_path / "model").write_bytes(pickle.dumps(model))
+    code = "import pickle, sys, sparseoco; assert 'sklearn' not in sys.modules; sparseoco.SparseOnlineClassifier();"
+    code += "print(pickle.load(open(sys.argv[1], 'rb')).coef_.tobytes().hex())"
+    done = subprocess.run([sys.executable, "-c", code, tmp_path / "model"], capture_output=True, text=True, check=True)
+    assert bytes.fromhex(done.stdout) == model.coef_.tobytes()
 
 
 def test_text_in_a_pipeline_under_a_grid_search() -> None:

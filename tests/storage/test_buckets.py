@@ -185,8 +185,8 @@ def kept_rows(folder: Location) -> list[str]:
 # A run in a bucket, its status and doctor.
 
 
-def test_a_run_in_a_bucket_and_its_status(file: Location, tmp_path: Path, cli: Cli) -> None:
-    """Commands take the URI of its file."""
+def test_commands_take_the_uri_of_a_run_file(file: Location, tmp_path: Path, cli: Cli) -> None:
+    """And its status is read where it is."""
     assert "150 documents" in cli("doctor", file).out
     run = load_run_file(file)
     run_steps.run_ingest(run)
