@@ -8,8 +8,6 @@ from sparseoco.core.signals import MESSAGE
 from tests.support.processes import COMMAND, End, after, stop
 from tests.support.texts import write_reviews
 
-SIGNALS = [signal.SIGINT, signal.SIGTERM]
-
 
 def check(end: End | None, number: signal.Signals) -> None:
     assert end.said == f"sparseoco: {MESSAGE}\n"
@@ -22,9 +20,8 @@ def run_program(program: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([COMMAND[0], "-c", program], capture_output=True, text=True, timeout=60, check=False)
 
 
-@pytest.mark.parametrize("number", SIGNALS)
-@pytest.mark.parametrize("seconds", [0.0, 0.5])
-def test_a_stop_during_imports_prints_the_message(seconds: float, number: signal.Signals) -> None:
+@pytest.mark.parametrize(("number", "seconds"), [(signal.SIGINT, 0.0), (signal.SIGTERM, 0.5)])
+def test_a_stop_during_imports_prints_the_message(number: signal.Signals, seconds: float) -> None:
     check(stop(["doctor"], number, after(seconds), group=True), number)
 
 

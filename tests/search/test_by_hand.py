@@ -21,7 +21,8 @@ from tests.support.stores import make_store
 from tests.support.texts import write_run_file
 
 
-@pytest.mark.parametrize("secured", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.slow
+@pytest.mark.parametrize("secured", [False, True])
 def test_a_cluster_by_hand_gives_the_same_bytes(tmp_path: Path, secured: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     tls: dict[str, Any] = certificates(tmp_path / "certificates") if secured else {}
     run = load_run_file(write_run_file(tmp_path))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparseoco import Model
@@ -56,6 +56,7 @@ def end(jobs: list[Job], tasks: int, store: Store) -> float:
 
 
 @given(configurations=st.integers(1, 150), folds=st.integers(1, 7), tasks=st.integers(1, 40))
+@settings(max_examples=40)
 def test_every_configuration_once_and_even_tasks(store: Store, configurations: int, folds: int, tasks: int) -> None:
     jobs = packed(store, configurations, folds, tasks)
     assert max(len(job.block.configurations) for job in jobs) <= packing.BLOCK_COLUMNS
@@ -70,6 +71,7 @@ def test_every_configuration_once_and_even_tasks(store: Store, configurations: i
     tasks=st.integers(1, 20),
     columns=st.integers(1, 128),
 )
+@settings(max_examples=40)
 def test_not_later_than_wide_blocks(store: Store, configurations: int, folds: int, tasks: int, columns: int) -> None:
     bytes_free = 8.0 * store.n_features * (1 + 2 * columns)
     jobs = packed(store, configurations, folds, tasks, bytes_free)
