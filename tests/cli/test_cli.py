@@ -20,12 +20,10 @@ from sparseoco.cli import app, steps
 from sparseoco.cli.options import ModelOptions, search_tables, typer_command
 from sparseoco.core.formatting import metric_name, number_or_text
 from sparseoco.core.option_models import OptionModel, validate
-from sparseoco.execution.options import ClusterOptions
 from sparseoco.learners import ALGORITHMS
 from sparseoco.learners.losses import LOSSES
 from sparseoco.learners.penalties import PENALTIES
 from sparseoco.ops.status import read_status
-from sparseoco.pipeline.run_file import EvaluateOptions, NightlyOptions
 from sparseoco.text.options import IngestOptions
 from sparseoco.training.options import AtMost, OptimumOptions, SearchOptions, ThresholdRule
 from tests.support.commands import Cli
@@ -55,20 +53,20 @@ def test_a_run_file_from_text_to_report(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert {path: path.stat().st_mtime_ns for path in stamps} == stamps
 
 
-@pytest.mark.parametrize("metric", ["precision_at_recall_99", "f1"])
-def test_the_metric_of_the_search_is_printed_for_the_test_set(metric: str, tmp_path: Path, cli: Cli) -> None:
+def test_the_metric_of_the_search_is_printed_for_the_test_set(tmp_path: Path, cli: Cli) -> None:
     write_reviews(tmp_path / "reviews.jsonl")
     file = tmp_path / "reviews.toml"
-    file.write_text(
-        f'out = "run"\ningest = {{ inputs = ["reviews.jsonl"], where = {{ split = "train" }} }}\n'
-        f'search = {{ folds = 2, algorithms.adagrad = {{ lam = [1e-3] }}, metric = "{metric}" }}\n'
-        'evaluate = { where = { split = "test" } }\n'
-    )
-    printed = cli("run", file).out.splitlines()
-    value = json.loads((tmp_path / "run" / "evaluation.json").read_bytes())[metric]
-    (line,) = [line for line in printed if line.startswith("evaluation: ")]
-    assert line.startswith(f"evaluation: {metric_name(metric)} {value:.4f} ")  # it leads
-    assert f", {metric_name(metric)} " not in line
+    for metric in ("precision_at_recall_99", "f1"):
+        file.write_text(
+            f'out = "run"\ningest = {{ inputs = ["reviews.jsonl"], where = {{ split = "train" }} }}\n'
+            f'search = {{ folds = 2, algorithms.adagrad = {{ lam = [1e-3] }}, metric = "{metric}" }}\n'
+            'evaluate = { where = { split = "test" } }\n'
+        )
+        printed = cli("run", file).out.splitlines()
+        value = json.loads((tmp_path / "run" / "evaluation.json").read_bytes())[metric]
+        (line,) = [line for line in printed if line.startswith("evaluation: ")]
+        assert line.startswith(f"evaluation: {metric_name(metric)} {value:.4f} ")  # it leads
+        assert f", {metric_name(metric)} " not in line
 
 
 def test_step_by_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
@@ -125,6 +123,7 @@ def test_standard_input_must_not_change(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_training_continues_from_a_model_with_new_text(tmp_path: Path, cli: Cli) -> None:
+    """Or it learns on the features of the model."""
     reviews = write_reviews(tmp_path / "reviews.jsonl")
     old, new = tmp_path / "old", tmp_path / "new"
     for store, split in ((old, "train"), (new, "test")):
@@ -137,33 +136,24 @@ def test_training_continues_from_a_model_with_new_text(tmp_path: Path, cli: Cli)
     assert 0 < int(said[1]) <= int(said[2])
     grid = ("--algorithm", "fobos", "--folds", 2, "--grid", "lam=1e-5,1e-3", "--grid", "eta0=0.3")
     assert said[0] in cli("search", new, "--out", tmp_path / "run", *grid, *first).out
+    nonzeros = json.loads((tmp_path / "first" / "model.json").read_bytes())["nonzeros"]
+    features = ("--features-from", tmp_path / "first")
+    for name, command in (("train", ("train", old)), ("search", ("search", old, *grid))):
+        printed = cli(*command, "--out", tmp_path / f"{name}-on-features", *features).out
+        assert f"features: {nonzeros:,} with nonzero weights" in printed
+    cli("evaluate", tmp_path / "train-on-features", reviews)
     run = json.loads((tmp_path / "run" / "run.json").read_bytes())  # as seen from its folder, like the store
     assert (run["search"]["warm_start"], run["corpus"]["folder"]) == ("../first", "../new")
     assert "[unsupported-combination]" in cli("regret", tmp_path / "run", code=2).err
-    file = write_run_file(tmp_path)
+    file = write_run_file(tmp_path, **{"folds = 3": "folds = 1"})
     text = file.read_text()
     before, _, after = text.partition("[features]")
     assert after
+    file.write_text(text.replace("[search]", '[search]\nfeatures_from = "first"'))
+    assert "[features-differ]" in cli("run", file, code=2).err
     weighted = re.sub("algorithms.rda.*", "", before + after[after.index("[search]") :])  # as the model was trained
     file.write_text(weighted.replace("[search]", '[search]\nwarm_start = "first"'))
     assert "warm start: " in cli("run", file).out
-
-
-def test_training_on_the_features_of_another_model(tmp_path: Path, cli: Cli) -> None:
-    reviews, store = write_reviews(tmp_path / "reviews.jsonl"), tmp_path / "store"
-    cli("ingest", reviews, "--out", store)
-    cli("train", store, "--out", tmp_path / "first", "--set", "lam=1e-3")
-    nonzeros = json.loads((tmp_path / "first" / "model.json").read_bytes())["nonzeros"]
-    first = ("--features-from", tmp_path / "first")
-    printed = cli("train", store, "--out", tmp_path / "second", "--algorithm", "rda", *first).out
-    assert f"features: {nonzeros:,} with nonzero weights" in printed
-    cli("evaluate", tmp_path / "second", reviews)
-    grid = ("--algorithm", "rda", "--folds", 2, "--grid", "lam=1e-5,1e-3", "--grid", "gamma=1")
-    printed = cli("search", store, "--out", tmp_path / "run", *grid, *first).out
-    assert f"features: {nonzeros:,} with nonzero weights" in printed
-    cli("regret", tmp_path / "run", "--marks", 3)
-    file = write_run_file(tmp_path, **{"[search]": '[search]\nfeatures_from = "first"'})
-    assert "[features-differ]" in cli("run", file, code=2).err
 
 
 def test_lists_and_help_pages(cli: Cli) -> None:
@@ -366,12 +356,8 @@ def test_booleans_whose_default_is_not_known_have_both_forms() -> None:
     assert "no-on]" not in run("--help", defaults=False)[1]  # no default is shown
 
 
-@pytest.mark.parametrize(
-    "model",
-    [ClusterOptions, EvaluateOptions, IngestOptions, NightlyOptions, OptimumOptions, SearchOptions],
-)
-def test_every_field_describes_itself(model: type[OptionModel]) -> None:
-    assert not [name for name, field in model.model_fields.items() if not field.description]
+def test_every_field_of_an_optimum_describes_itself() -> None:
+    assert all(field.description for field in OptimumOptions.model_fields.values())
 
 
 def test_descriptions_list_all_losses_and_penalties() -> None:

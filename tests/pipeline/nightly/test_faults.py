@@ -394,18 +394,6 @@ def test_a_file_that_is_mended_before_the_run_is_repeated(tmp_path: Path) -> Non
     assert rows_of(run.out, "history-quarantine") == []
 
 
-def test_the_command_tells(tmp_path: Path, cli: Cli) -> None:
-    run = prepare(tmp_path, 1)
-    deliver(run, {"b.jsonl": BAD_LINE})
-    printed = cli("nightly", tmp_path / "places.toml")
-    assert "b.jsonl, line 1: not valid JSON" in printed.err
-    assert "[malformed-record]" in printed.err
-    assert "increment 1: 90 documents" in printed.out
-    assert "b.jsonl, line 1: not valid JSON" in cli("status", run.out).out
-    (row,) = json.loads(cli("status", run.out, "--json").out)["increments"]["left_out"]
-    assert os.path.basename(row["file"]) == "b.jsonl"
-
-
 def test_the_first_of_many_are_named() -> None:
     row = {"until": None, "reason": "why", "code": "encoding"}
     lines = left_out_lines([row] * (LISTED + 2) + [row | {"until": 3}])
@@ -488,7 +476,13 @@ def test_the_command_and_its_page(tmp_path: Path, cli: Cli) -> None:
     (tmp_path / "incoming" / "increment-2.jsonl").write_text(
         '{"id": "x", "label": "sea", "text": "<script>alert(1)</script> wave"}\n'
     )
-    cli("nightly", file)
+    (tmp_path / "incoming" / "b.jsonl").write_bytes(BAD_LINE)
+    printed = cli("nightly", file).err
+    assert "b.jsonl, line 1: not valid JSON" in printed
+    assert "[malformed-record]" in printed
+    assert "b.jsonl, line 1: not valid JSON" in cli("status", tmp_path / "run").out
+    (row,) = json.loads(cli("status", tmp_path / "run", "--json").out)["increments"]["left_out"]
+    assert os.path.basename(row["file"]) == "b.jsonl"
     text = page.read_text()
     assert "The model of increment" in text
     assert set(figures(text)) == {"errors", "recall"}
