@@ -461,7 +461,8 @@ from pathlib import Path
 
 script, number = Path(sys.argv[-1]).read_text(), os.getpid()  # jobs may be submitted at the same time
 log = open(Path({jobs!r}).parent / f"{{number}}.log", "w")
-job = subprocess.Popen(["bash", "-c", script], stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)
+streams = {{"stdout": log, "stderr": log, "stdin": subprocess.DEVNULL}}
+job = subprocess.Popen(["bash", "-c", script], cwd="/", start_new_session=True, **streams)
 (Path({jobs!r}) / str(number)).write_text(str(job.pid))
 print({answer})
 """
@@ -479,7 +480,10 @@ SYSTEMS = {
 
 @pytest.mark.parametrize(("system", "count"), [("SLURM", 1), pytest.param("PBS", 2, marks=pytest.mark.slow)])
 def test_a_run_on_jobs_gives_the_same_bytes(tmp_path: Path, system: str, count: int) -> None:
-    """With certificates; each job runs one worker of the cores and memory of the job, and none is left."""
+    """With certificates; each job runs one worker of the cores and memory of the job, and none is left.
+
+    The jobs begin in another folder than the command, whose paths are relative to its own.
+    """
     commands, jobs = tmp_path / "bin", tmp_path / "jobs"
     commands.mkdir()
     jobs.mkdir()
@@ -501,7 +505,7 @@ def test_a_run_on_jobs_gives_the_same_bytes(tmp_path: Path, system: str, count: 
         assert before in script
         script = script.replace(before, after)
     (tmp_path / "jobs.py").write_text(script)
-    run_file = write_run_file(tmp_path)
+    run_file = write_run_file(tmp_path, **{"folds = 3": "folds = 1"})
     cluster = (ROOT / "deploy" / "address.toml").read_text().replace("scheduler.example.org:8786", f"127.0.0.1:{port}")
     (tmp_path / "address.toml").write_text(cluster)
     environment = {
