@@ -169,7 +169,7 @@ def test_every_command_has_a_summary_a_paragraph_and_an_example_and_describes_it
 
 def test_examples_of_help_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
     monkeypatch.chdir(tmp_path)
-    write_reviews(tmp_path / "reviews.jsonl")
+    write_reviews(tmp_path / "reviews.jsonl", rows=80)
     (tmp_path / "measurements.csv").write_text("length,width,species\n5,3,iris\n7,4,rose\n6,2,iris\n8,4,rose\n")
     later = ("status", "report", "clean", "regret", "doctor")  # need what other examples write
     assert EXAMPLES.keys() >= {"init", "run", "ingest", "search", "train", "predict", "evaluate", *NOT_RUN, *later}

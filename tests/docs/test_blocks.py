@@ -64,7 +64,7 @@ def parse(command: Any, arguments: list[str]) -> list[str]:
 
 
 def test_readme_and_the_python_guide_run(tmp_path: Path) -> None:
-    write_reviews(tmp_path / "reviews.jsonl", rows=400)
+    write_reviews(tmp_path / "reviews.jsonl", rows=150)
     assert run_page(ROOT / "README.md", tmp_path, skip=("make ", "pip ")) >= 4
     assert run_page(ROOT / "docs/guide/python.md", tmp_path, skip=("sparseoco run",)) >= 1
 

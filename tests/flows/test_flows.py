@@ -71,7 +71,8 @@ def test_the_flow_writes_the_same_files_as_the_command(tmp_path: Path) -> None:
     # The server makes its database itself, as a person's first one does; by default it must then answer in 20 seconds.
     env = environment(tmp_path / "home", PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS="120")
     log = tmp_path / "flow.log"
-    command = [sys.executable, "-m", f"{PACKAGE}.pipeline", str(write_run_file(tmp_path / "flow"))]
+    small = {"folds = 3": "folds = 1", "lam = [1e-4, 1e-2]": "lam = [1e-4]"}
+    command = [sys.executable, "-m", f"{PACKAGE}.pipeline", str(write_run_file(tmp_path / "flow", **small))]
     with running(command, log, env) as process:
         server = wait_for(lambda: re.search(r"http://127\.0\.0\.1:\d+", log.read_text()), "Prefect's server")[0]
         wait_for(lambda: answers(f"{server}/api/health"), "Prefect's server to answer")
@@ -80,7 +81,7 @@ def test_the_flow_writes_the_same_files_as_the_command(tmp_path: Path) -> None:
         assert process.wait(180) == 0, log.read_text()
     shown = log.read_text()
     assert "Completed" in shown
-    run_steps.run_all(load_run_file(write_run_file(tmp_path / "command")))
+    run_steps.run_all(load_run_file(write_run_file(tmp_path / "command", **small)))
     assert_same_results(tmp_path / "flow" / "run", tmp_path / "command" / "run")
     assert (tmp_path / "flow" / "run" / "report" / "report.html").exists()
     assert "r0" not in shown.split()  # no document, no id of one
