@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from sparseoco.cli.console import progress_bars
 from sparseoco.cli.summaries import learner_line, summarize_evaluation
-from sparseoco.core.errors import InputError
+from sparseoco.core.errors import InputError, unsupported
 from sparseoco.core.formatting import metric_name, metric_with_error, plural
 from sparseoco.core.option_models import validate
 from sparseoco.execution.options import ClusterOptions
@@ -238,7 +238,7 @@ class Model(models.Model):
             with progress_bars():
                 return Evaluation(evaluate_model(self, files, dict(where or {}), path, reading=OF_FILES | reading))
         if where or predictions is not None or reading:
-            raise InputError("where, predictions and options of reading are of files.", code="unsupported-combination")
+            raise unsupported("where, predictions and options of reading are of files.")
         return Evaluation(evaluate_texts(self, data, labels))
 
     def compare(self, other: "Model | str | Location", data: Any = None, labels: Any = None) -> Comparison:

@@ -11,7 +11,7 @@ import typer
 
 from sparseoco.cli.console import names_of_keys, output, print_line, print_next, print_table, progress_bars
 from sparseoco.cli.options import ANALYSIS, INFORMATION, RUNS, START, ClusterFile, Count, command, size_in_bytes, stated
-from sparseoco.core.errors import GROUPS, InputError, error_entries
+from sparseoco.core.errors import GROUPS, InputError, error_entries, unsupported
 from sparseoco.core.formatting import did_you_mean, duration, not_one_of, plural
 from sparseoco.papers import PAPERS
 from sparseoco.storage.locations import Location
@@ -57,10 +57,9 @@ def init(inputs: list[str], *, out: Path = Path("run.toml"), force: bool = False
 
     check_apart(out, inputs, TextOptions(), is_file=True)
     if any(absolute_path(item) == absolute_path(str(out.with_suffix(""))) for item in inputs):
-        raise InputError(
+        raise unsupported(
             f"A run of {out} is written to the folder {out.stem} beside it, which is an input: choose another --out, "
-            f"such as {out.stem}-run.toml.",
-            code="unsupported-combination",
+            f"such as {out.stem}-run.toml."
         )
     with names_of_keys():
         found, proposal = propose(list(inputs))
@@ -108,7 +107,7 @@ def fetch(corpus: str | None = None, *, out: Path = Path("corpora"), local: Path
 
     if corpus is None:
         if local is not None:
-            raise InputError("--from is a copy of a corpus: name it too.", code="unsupported-combination")
+            raise unsupported("--from is a copy of a corpus: name it too.")
         cards = corpora.list_cards()
         print_table(("name", "title", "licence"), [(card.name, card.title, card.licence) for card in cards])
         return
@@ -292,7 +291,7 @@ def doctor(file: Location | None = None, *, cluster_file: ClusterFile = None, as
         Path or URI of a run file (TOML); by default only this machine is checked.
     """
     if cluster_file is not None and file is None:
-        raise InputError("--cluster is of a run: name a run file too.", code="unsupported-combination")
+        raise unsupported("--cluster is of a run: name a run file too.")
     from sparseoco.ops.doctor import examine
 
     findings = examine(file, cluster_file)
@@ -437,9 +436,7 @@ def reproduce(
     options = stated(repetitions=repetitions, draws=draws, rounds=rounds, domain=domain)
     run = PAPERS[paper].load()
     for name in options.keys() - inspect.signature(run).parameters.keys():
-        raise InputError(
-            f"The experiments of {paper} have no --{name.replace('_', '-')}.", code="unsupported-combination"
-        )
+        raise unsupported(f"The experiments of {paper} have no --{name.replace('_', '-')}.")
     from sparseoco.storage.tables import read_parquet_file
 
     with progress_bars():

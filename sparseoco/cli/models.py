@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from sparseoco.cli.console import print_error, print_line, print_table, progress_bars
 from sparseoco.cli.options import MODELS, READING, STEPS, ClusterFlags, ModelOptions, Positive, ReadingFlags, command
-from sparseoco.core.errors import InputError
+from sparseoco.core.errors import unsupported
 from sparseoco.core.formatting import integer, metric_name, metric_with_error, percent, plural, signed
 from sparseoco.core.option_models import validate
 from sparseoco.pipeline.run_file import EvaluateOptions
@@ -272,7 +272,7 @@ def compare(
         Features to show of each kind.
     """
     if given and not inputs:
-        raise InputError("--where is of the documents of INPUT: name some.", code="unsupported-combination")
+        raise unsupported("--where is of the documents of INPUT: name some.")
     from sparseoco.pipeline.evaluation import evaluate_model
     from sparseoco.pipeline.explanation import compare_models
     from sparseoco.training.models import Model
@@ -337,10 +337,7 @@ def score(
     """
     options = validate(ScoreOptions, given)
     if "-" in inputs:
-        raise InputError(
-            "Standard input cannot be read again: save it to a file, or use sparseoco predict.",
-            code="unsupported-combination",
-        )
+        raise unsupported("Standard input cannot be read again: save it to a file, or use sparseoco predict.")
     from sparseoco.cli.summaries import summarize_scores
     from sparseoco.pipeline import steps
 

@@ -18,7 +18,7 @@ from pydantic.fields import FieldInfo
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from sparseoco.cli.console import check_address_space, names_of_keys
-from sparseoco.core.errors import InputError
+from sparseoco.core.errors import InputError, unsupported
 from sparseoco.core.formatting import not_one_of, number_or_text, parse_bytes
 from sparseoco.core.logs import ENVIRONMENT, log_to
 from sparseoco.core.option_models import validate
@@ -407,9 +407,8 @@ def search_tables(names: list[str], grid: list[str], penalty: str) -> dict[str, 
                 code="unknown-parameter",
             )
         if not owner and all(f"{name}.{parameter}" in given for name in takers):
-            raise InputError(
-                f"--grid {key}: every learner that has it has values of its own, in --grid NAME.{parameter}.",
-                code="unsupported-combination",
+            raise unsupported(
+                f"--grid {key}: every learner that has it has values of its own, in --grid NAME.{parameter}."
             )
         for name in takers:
             tables[name][parameter] = _values(values)

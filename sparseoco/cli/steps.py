@@ -7,7 +7,7 @@ import typer
 from sparseoco.cli import options as flags
 from sparseoco.cli.console import print_error, print_line, print_next, print_table, progress_bars
 from sparseoco.cli.options import ANALYSIS, RUNS, STEPS, ClusterFile, ClusterFlags, FeatureFlags, ModelOptions, command
-from sparseoco.core.errors import InputError
+from sparseoco.core.errors import InputError, unsupported
 from sparseoco.core.formatting import amount, plural, plus_minus
 from sparseoco.core.option_models import validate
 from sparseoco.learners import name_learner
@@ -249,9 +249,8 @@ def nightly(
     options = validate(NightlyOptions, described.nightly.model_dump() | given)
     described = described.model_copy(update={"nightly": options})
     for name in given.keys() - {"if_running"} if rollback is not None else ():
-        raise InputError(
-            f"--{name.replace('_', '-')} is of a run, and --rollback only deploys an earlier model: leave it out.",
-            code="unsupported-combination",
+        raise unsupported(
+            f"--{name.replace('_', '-')} is of a run, and --rollback only deploys an earlier model: leave it out."
         )
     from sparseoco.cli.summaries import summarize_ingest
     from sparseoco.pipeline.nightly import increment_line, left_out_lines, roll_back, run_nightly

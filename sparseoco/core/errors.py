@@ -42,6 +42,11 @@ class InputError(SparseocoError, ValueError):
     source: str | None = None
 
 
+def unsupported(message: str) -> InputError:
+    """The error of options, or of options and data, that do not go together."""
+    return InputError(message, code="unsupported-combination")
+
+
 class StorageError(SparseocoError):
     """A folder or file that cannot be written or read, or is corrupt."""
 

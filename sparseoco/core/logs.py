@@ -43,6 +43,11 @@ def report_progress(step: str, done: int, total: int) -> None:
         callback(step, done, total)
 
 
+def progress_of(step: str, total: int, *, before: int = 0) -> Callable[[int], None]:
+    """What reports the units that are done of the rest of a step, whose first `before` units are."""
+    return lambda done: report_progress(step, before + done, total)
+
+
 # ----------------------------------------------------------------------------------------------------------------------
 # Log events of a run: records of the loggers `sparseoco.*`, written as JSON lines on request.
 #

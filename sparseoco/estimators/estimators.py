@@ -14,7 +14,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from sparseoco.core.errors import InputError
+from sparseoco.core.errors import InputError, unsupported
 from sparseoco.learners import learner_parameter_names, name_learner, takes_intercept
 from sparseoco.storage.temporary import temporary_folder
 from sparseoco.training import stream
@@ -349,9 +349,8 @@ class SparseOnlineClassifier(ClassifierMixin, SparseOnline):  # type: ignore[mis
         elif given != "balanced":
             raise InputError(f"class_weight={given!r} must be balanced or a mapping.", code="invalid-parameter")
         elif not balanced:
-            raise InputError(
-                "partial_fit does not see all rows, so it cannot balance classes: pass class_weight as a mapping.",
-                code="unsupported-combination",
+            raise unsupported(
+                "partial_fit does not see all rows, so it cannot balance classes: pass class_weight as a mapping."
             )
         else:
             factors = stream.balanced_weights(np.bincount(indices, minlength=len(classes)).tolist())

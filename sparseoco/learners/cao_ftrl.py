@@ -56,7 +56,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sparseoco.core.compile_cache import register_jitable
-from sparseoco.core.errors import InputError
+from sparseoco.core.errors import unsupported
 from sparseoco.learners.contract import PREDICT_GRADIENT, Algorithm, Rule, derived, extended, nonzero, with_predictions
 from sparseoco.learners.losses import Loss
 from sparseoco.learners.numerics import mix
@@ -199,16 +199,14 @@ def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Rule:
     """Without a prediction unless a parameter chooses one."""
     prediction = parameters.get("predict_gradient", "none")
     if parameters.get("regularizer") == "none" and not penalty.decaying:
-        raise InputError(
-            f"regularizer='none' needs a strongly convex penalty, l2 or elastic_net; penalty={penalty.name!r} is not.",
-            code="unsupported-combination",
+        raise unsupported(
+            f"regularizer='none' needs a strongly convex penalty, l2 or elastic_net; penalty={penalty.name!r} is not."
         )
     if parameters.get("scale", "none") == "none":
         return RULES[prediction]
     if prediction not in SCALED_RULES:
-        raise InputError(
-            "predict_gradient='given' has no scale='first': gradients are predicted before ranges are known.",
-            code="unsupported-combination",
+        raise unsupported(
+            "predict_gradient='given' has no scale='first': gradients are predicted before ranges are known."
         )
     return SCALED_RULES[prediction]
 

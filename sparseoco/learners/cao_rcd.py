@@ -72,7 +72,7 @@ from typing import Any
 import numpy as np
 
 from sparseoco.core.compile_cache import register_jitable
-from sparseoco.core.errors import InputError
+from sparseoco.core.errors import unsupported
 from sparseoco.learners.cao_ftrl import SEPARABLE, R, State, minimizer, played, scalars_of_round
 from sparseoco.learners.caos_erm import ALPHA, rounds
 from sparseoco.learners.contract import Algorithm
@@ -177,10 +177,7 @@ def slope_bounds(loss: Loss, norms: Any, sizes: Any, R: float) -> Any:
 def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> None:
     """No functions to choose. Raises `InputError` for losses without a bounded slope."""
     if not lipschitz(loss) and loss.name not in BOUNDED_IN_BOX:
-        raise InputError(
-            f"cao-rcd needs a bound on the slope of the loss; loss={loss.name!r} has none here.",
-            code="unsupported-combination",
-        )
+        raise unsupported(f"cao-rcd needs a bound on the slope of the loss; loss={loss.name!r} has none here.")
 
 
 CAO_RCD = Algorithm(

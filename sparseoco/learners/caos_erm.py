@@ -68,7 +68,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sparseoco.core.compile_cache import register_jitable
-from sparseoco.core.errors import InputError
+from sparseoco.core.errors import unsupported
 from sparseoco.learners.cao_ftrl import SEPARABLE, State, minimizer, played
 from sparseoco.learners.contract import Algorithm
 from sparseoco.learners.losses import Loss
@@ -97,16 +97,12 @@ def after_control_variate(Z, rounds, gradient):
 def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> None:
     """No functions to choose. Raises `InputError` for unsupported combinations."""
     if parameters["predict_gradient"] == "previous" and parameters["estimate"] == "corrected":
-        raise InputError(
+        raise unsupported(
             "caos-erm: predict_gradient='previous' needs estimate='sampled', because corrected estimates are predicted "
-            "by the gradient of all examples.",
-            code="unsupported-combination",
+            "by the gradient of all examples."
         )
     if loss.slope is None:
-        raise InputError(
-            f"caos-erm needs a loss of one margin; loss={loss.name!r} is joint over the classes.",
-            code="unsupported-combination",
-        )
+        raise unsupported(f"caos-erm needs a loss of one margin; loss={loss.name!r} is joint over the classes.")
 
 
 KEPT = 0.5

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sparseoco.core.compile_cache import register_jitable
-from sparseoco.core.errors import InputError
+from sparseoco.core.errors import InputError, unsupported
 from sparseoco.core.formatting import did_you_mean
 from sparseoco.learners.domains import Numbers, growth
 from sparseoco.learners.losses import LOSSES, PORTFOLIO_LOSSES, Loss, find_loss
@@ -285,10 +285,7 @@ class Algorithm:
         """The loss with this name, by default its own. Raises `InputError` if it is unknown or unsupported."""
         loss = find_loss(name or self.default_loss, portfolio=self.touches_all_features)
         if self.losses and loss.name not in self.losses:
-            raise InputError(
-                f"{self.name} is not defined for loss={loss.name!r}; it takes {', '.join(self.losses)}.",
-                code="unsupported-combination",
-            )
+            raise unsupported(f"{self.name} is not defined for loss={loss.name!r}; it takes {', '.join(self.losses)}.")
         return loss
 
     @property
@@ -317,10 +314,9 @@ class Algorithm:
     def under(self, penalty: Penalty) -> "Algorithm":
         """The learner with the parameters of this penalty. Raises `InputError` if it does not support the penalty."""
         if penalty.name not in self.penalties:
-            raise InputError(
+            raise unsupported(
                 f"{self.name} is not defined for penalty={penalty.name!r}: {self.why}; "
-                f"it takes {', '.join(self.penalties)}.",
-                code="unsupported-combination",
+                f"it takes {', '.join(self.penalties)}."
             )
         own = {"elastic_net": (L1_RATIO,), "box": (RADIUS,)}.get(penalty.name, ())
         others = tuple(p for p in self.parameters if p.name not in ("lam", "alpha") or not penalty.bounded)
@@ -577,7 +573,7 @@ def is_truncated(name: str, loss: Loss, configuration: Mapping[str, Any], obstac
     if not loss.nonnegative:
         obstacle = f"loss={loss.name!r} has values below 0, where the model is truncated"
     if obstacle:
-        raise InputError(f"{name} has no model='truncated' here: {obstacle}.", code="unsupported-combination")
+        raise unsupported(f"{name} has no model='truncated' here: {obstacle}.")
     return True
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparseoco.core.compile_cache import register_jitable
-from sparseoco.core.errors import InputError
+from sparseoco.core.errors import InputError, unsupported
 from sparseoco.learners.numerics import cbrt1p_of_fraction
 from sparseoco.learners.parameters import finite_number
 
@@ -129,9 +129,7 @@ def ball_constants(features: NDArray[np.float64], labels: NDArray[np.float64], l
         steep = size / (1 + np.exp(-np.minimum(reach, 700.0)))
         found = Constants(F, float(steep.max()), float(np.exp(-reach.max())))
     else:
-        raise InputError(
-            f"loss={loss!r}: constants are known for squared and logistic only.", code="unsupported-combination"
-        )
+        raise unsupported(f"loss={loss!r}: constants are known for squared and logistic only.")
     if not (np.isfinite(found.F) and 0 < found.G < np.inf and found.alpha > 0):
         raise InputError(
             f"The losses are not bounded on a ball of diameter {D:g}: F = {found.F:g}, "

@@ -30,7 +30,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from sparseoco.core.compile_cache import register_jitable
-from sparseoco.core.errors import InputError
+from sparseoco.core.errors import unsupported
 from sparseoco.learners.contract import (
     MODEL,
     Algorithm,
@@ -410,10 +410,9 @@ def rule_lazy(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> Ru
     """The rules named pending are for losses whose slope can vanish."""
     averaged = parameters["average"] != "none"
     if penalty.grouped and averaged:
-        raise InputError(
+        raise unsupported(
             "cl-fobos has no average='iterates' with penalty='group': the prox of a group is applied on reading, "
-            "so that the sum of its iterates is not known.",
-            code="unsupported-combination",
+            "so that the sum of its iterates is not known."
         )
     if penalty.grouped:
         return GROUP_PENDING if loss.slope_vanishes else GROUP

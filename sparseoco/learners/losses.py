@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from sparseoco.core.compile_cache import register_jitable
-from sparseoco.core.errors import InputError
+from sparseoco.core.errors import InputError, unsupported
 from sparseoco.learners.numerics import exp_of_negative, log1p_of_fraction
 
 LEAST_VALUE = 1e-12
@@ -310,10 +310,7 @@ def check_portfolio(loss: str, configurations: Sequence[Mapping[str, Any]], n_cl
             f"loss={loss!r} is a portfolio loss without classes: n_classes must be None.", code="invalid-labels"
         )
     if loss == "log_return" and any(configuration["domain"] != "simplex" for configuration in configurations):
-        raise InputError(
-            "loss='log_return' needs weights ≥ 0 that sum to 1: use domain=simplex.",
-            code="unsupported-combination",
-        )
+        raise unsupported("loss='log_return' needs weights ≥ 0 that sum to 1: use domain=simplex.")
 
 
 def check_relatives(X: Any) -> None:

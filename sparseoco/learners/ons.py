@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sparseoco.core.compile_cache import register_jitable
-from sparseoco.core.errors import InputError
+from sparseoco.core.errors import InputError, unsupported
 from sparseoco.learners.contract import WHY, Algorithm, DenseRule
 from sparseoco.learners.domains import DOMAINS, Numbers, onto_set, onto_set_in_metric, product
 from sparseoco.learners.losses import Loss
@@ -302,10 +302,9 @@ def two_point_numbers(configuration: Mapping[str, Any], n: int) -> Numbers:
 
 def _check(loss: Loss, name: str) -> None:
     if loss.joint:
-        raise InputError(
+        raise unsupported(
             f"{name} trains one bandit per class, each on its own loss; loss={loss.name!r} is joint over the classes. "
-            f"Use loss={loss.joint!r}.",
-            code="unsupported-combination",
+            f"Use loss={loss.joint!r}."
         )
 
 

@@ -43,7 +43,7 @@ from typing import Any
 
 import numpy as np
 
-from sparseoco.core.errors import InputError
+from sparseoco.core.errors import unsupported
 from sparseoco.learners.cao_ftrl import SEPARABLE, WHY
 from sparseoco.learners.caos_erm import ALPHA
 from sparseoco.learners.contract import Algorithm
@@ -75,9 +75,8 @@ def averaged(mean: Any, x: Any, t: int) -> Any:
 def rule(loss: Loss, penalty: Penalty, parameters: Mapping[str, Any]) -> None:
     """No functions to choose. Raises `InputError` for losses of several margins."""
     if loss.slope is None:
-        raise InputError(
-            f"optimistic-averaging needs a loss of one margin; loss={loss.name!r} is joint over the classes.",
-            code="unsupported-combination",
+        raise unsupported(
+            f"optimistic-averaging needs a loss of one margin; loss={loss.name!r} is joint over the classes."
         )
 
 

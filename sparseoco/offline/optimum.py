@@ -12,7 +12,7 @@ import numpy as np
 import scipy  # loads scipy.sparse when it is used
 from numpy.typing import NDArray
 
-from sparseoco.core.errors import InputError
+from sparseoco.core.errors import InputError, unsupported
 from sparseoco.core.option_models import validate
 from sparseoco.kernels import newton
 from sparseoco.kernels.newton import inner_product
@@ -75,9 +75,7 @@ class OptimumProblem(NamedTuple):
         found = find_loss(options.loss)
         if found.conjugate is None:
             other = f"one-vs-rest takes loss={found.joint!r}" if found.joint else "numbers take loss='squared'"
-            raise InputError(
-                f"loss={options.loss!r} has no offline optimum here; {other}.", code="unsupported-combination"
-            )
+            raise unsupported(f"loss={options.loss!r} has no offline optimum here; {other}.")
         if found.regression != (n_classes is None):
             wanted = "numbers for labels" if found.regression else "classes for labels"
             raise InputError(f"loss={options.loss!r} needs {wanted}.", code="invalid-labels")
@@ -645,8 +643,7 @@ def offline_optimum(
     grouped = penalty == "group"
     if grouped and (loss not in SMOOTH_LOSSES or box is not None):
         known = ", ".join(SMOOTH_LOSSES)
-        message = f"penalty='group' has an optimum here without a box and for loss={known}, not for {loss}."
-        raise InputError(message, code="unsupported-combination")
+        raise unsupported(f"penalty='group' has an optimum here without a box and for loss={known}, not for {loss}.")
     own = "l1" if grouped else penalty
     values = {"alphas": alphas, "loss": loss, "penalty": own, "box": box, "tol": tol, "max_passes": max_passes}
     options = validate(OptimumOptions, values | ({"l1_ratio": l1_ratio} if penalty == "elastic_net" else {}))

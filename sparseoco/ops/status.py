@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
-from sparseoco.core.errors import DamagedError, InputError, StorageError
+from sparseoco.core.errors import DamagedError, InputError, StorageError, unsupported
 from sparseoco.core.formatting import duration, metric_name, metric_with_error, parameters, percent, plural
 from sparseoco.learners import without_defaults
 from sparseoco.pipeline.nightly import records
@@ -546,9 +546,7 @@ def clean(folder: Location, *, keep_models: int | None = None, dry_run: bool = F
     if manifest is None and not any((folder / name).exists() for name in KNOWN):
         raise InputError(f"{folder} is not a folder of a run or of shards.", code="not-a-run")
     if keep_models is not None and not records.read_history(folder, "history"):
-        raise InputError(
-            f"{folder} has no nightly runs, whose models --keep-models is of.", code="unsupported-combination"
-        )
+        raise unsupported(f"{folder} has no nightly runs, whose models --keep-models is of.")
     with ExitStack() as locks:
         for own in dict.fromkeys((folder, store) if manifest is not None else (folder,)):
             locks.enter_context(exclusive_lock(own.resolve()))

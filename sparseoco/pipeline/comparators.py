@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from sparseoco.core.errors import InputError
+from sparseoco.core.errors import InputError, unsupported
 from sparseoco.core.logs import logged_step
 from sparseoco.execution.clusters import ClusterOptions
 from sparseoco.learners import find_algorithm
@@ -70,9 +70,8 @@ def regret(
     table, described = leaderboard_rows(results), results.run
     options = absolute_models(described.options(run / "run.json"), run)
     if options.warm_start is not None:
-        raise InputError(
-            f"{run} started from a model: regret and its bounds are defined for learners that start from zero.",
-            code="unsupported-combination",
+        raise unsupported(
+            f"{run} started from a model: regret and its bounds are defined for learners that start from zero."
         )
     if not 0 < tol < 1:
         raise InputError(f"tol={tol} must be between 0 and 1.", code="invalid-option")
@@ -87,9 +86,7 @@ def regret(
             code="model-replaced",
         )
     if marks != MARKS and not any(find_algorithm(each.algorithm).online for each in configurations):
-        raise InputError(
-            "marks are rounds of a stream, and no learner here learns from one.", code="unsupported-combination"
-        )
+        raise unsupported("marks are rounds of a stream, and no learner here learns from one.")
     with (
         folder_cluster(cluster, run) as client,
         selected_features(Session(client, store), options, run) as selected,

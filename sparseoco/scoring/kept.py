@@ -9,7 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pydantic import Field
 
-from sparseoco.core.errors import InputError, StorageError
+from sparseoco.core.errors import InputError, StorageError, unsupported
 from sparseoco.core.formatting import not_one_of
 from sparseoco.scoring import parts as scored
 from sparseoco.scoring.options import ScoreOptions, kept_rows
@@ -227,7 +227,7 @@ def check_writable(known: Sequence[ScoredSource], sources: Sequence[Source]) -> 
     for source in sources:
         reason = unwritable_reason(source.format)
         if reason is not None:
-            raise InputError(f'{source.path}: {reason}; set keep_as = "ids".', code="unsupported-combination")
+            raise unsupported(f'{source.path}: {reason}; set keep_as = "ids".')
     given = _by_path(sources)
     for entry in known:
         if real_path(entry.path) not in given:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pydantic import Field
 
-from sparseoco.core.errors import DamagedError, InputError, StorageError
+from sparseoco.core.errors import DamagedError, InputError, StorageError, unsupported
 from sparseoco.core.logs import report_progress
 from sparseoco.storage import commit
 from sparseoco.storage.commit import FolderKind
@@ -287,21 +287,17 @@ def reading_options(models: Sequence[Model], reading: Mapping[str, Any], *, labe
         if _field_types(model.text) != _field_types(text):
             other = ["fields"]
         if other:
-            raise InputError(
+            raise unsupported(
                 f"{model.folder} was trained with another {other[0]} than {first.folder}, with which the documents are "
-                "read: score with each by itself.",
-                code="unsupported-combination",
+                "read: score with each by itself."
             )
         if labelled and (model.classes, model.label_kind) != (first.classes, first.label_kind):
-            raise InputError(
-                f"{model.folder} has other classes than {first.folder}: with labels, score with each by itself.",
-                code="unsupported-combination",
+            raise unsupported(
+                f"{model.folder} has other classes than {first.folder}: with labels, score with each by itself."
             )
     if not labelled:
         if "label_field" in reading:
-            raise InputError(
-                "label_field is for labels, which are not read: set labelled too.", code="unsupported-combination"
-            )
+            raise unsupported("label_field is for labels, which are not read: set labelled too.")
         return text.model_copy(update={"unlabelled": True})
     return text.with_classes(first.classes) if first.classes else text
 

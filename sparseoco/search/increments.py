@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pyarrow as pa
 from distributed import Client
 
-from sparseoco.core.errors import DamagedError, InputError, SparseocoError
+from sparseoco.core.errors import DamagedError, SparseocoError, unsupported
 from sparseoco.core.formatting import plural
 from sparseoco.search.runner import ProgressTracker, Runner
 from sparseoco.search.worker import Checkpoint, furthest_checkpoints, increment_store
@@ -116,10 +116,7 @@ class IncrementChain:
     def __post_init__(self) -> None:
         options, last = self.options, self.last
         if any(configuration.parts > 1 for configuration in options.configurations()):
-            raise InputError(
-                "Nightly training continues from the state of one learner: it does not take parts.",
-                code="unsupported-combination",
-            )
+            raise unsupported("Nightly training continues from the state of one learner: it does not take parts.")
         self._increments = [manifest.increment for manifest in read_manifests(self.store, last)]
         self._documents = [added.rows for added in self._increments]
         common = search_setting(options, increment_store(self.store, 1), NO_FOLD)

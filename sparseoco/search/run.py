@@ -11,8 +11,8 @@ import scipy  # loads scipy.sparse when it is used
 from numpy.typing import NDArray
 
 from sparseoco import __version__
-from sparseoco.core.errors import DamagedError, InputError, SparseocoError
-from sparseoco.core.logs import RowsCallback, report_progress
+from sparseoco.core.errors import DamagedError, InputError, SparseocoError, unsupported
+from sparseoco.core.logs import RowsCallback, progress_of
 from sparseoco.execution.clusters import Call, TaskError, TaskPool, remove_damaged
 from sparseoco.kernels.order import sample_rows
 from sparseoco.learners import find_algorithm
@@ -73,9 +73,7 @@ def options_for_search(store: Store, options: SearchOptions) -> SearchOptions:
             code="too-many-folds",
         )
     if options.threshold is not None and store.n_classes is None:
-        raise InputError(
-            f"threshold {options.threshold} is of classes, and the labels are numbers.", code="unsupported-combination"
-        )
+        raise unsupported(f"threshold {options.threshold} is of classes, and the labels are numbers.")
     if options.threshold_rule is not None:
         decisions.check_has_threshold(options.threshold_rule, store.n_outputs, several=store.is_multilabel)
     return options
@@ -207,7 +205,7 @@ def selected_features(session: Session, options: SearchOptions, folder: Location
     commit.make_folder(target)
     terms.write_feature_subset(subset, target)
     calls: dict[str, Call] = {str(shard): (_cut_shard_task, target, shard) for shard in range(count)}
-    for error in pool.run_all(calls, lambda done: report_progress("features", done, count)).values():
+    for error in pool.run_all(calls, progress_of("features", count)).values():
         raise error
     yield session._replace(store=terms.commit_feature_subset(subset, target))
     commit.remove_folder(folder)

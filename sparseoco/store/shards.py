@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import scipy  # loads scipy.sparse when it is used
 from numpy.typing import NDArray
 
-from sparseoco.core.errors import InputError, StorageError
+from sparseoco.core.errors import InputError, StorageError, unsupported
 from sparseoco.storage.commit import digest_value
 from sparseoco.storage.locations import Location, is_inside, location
 from sparseoco.store.entries import ShardEntry, ShardTable, SourceTable, read_table, unlike_manifest, write_data_file
@@ -282,9 +282,7 @@ class Store:
     def check_outside(self, out: Location) -> None:
         """Raises `InputError` for an output in the folder of the store."""
         if is_inside(out, self.folder):
-            raise InputError(
-                f"{out} is in the folder of the shards, {self.folder}: choose another.", code="unsupported-combination"
-            )
+            raise unsupported(f"{out} is in the folder of the shards, {self.folder}: choose another.")
 
     def ids(self, shard: int) -> pa.StringArray:
         """The ids of the documents of a shard. Raises `StorageError` as `read`."""

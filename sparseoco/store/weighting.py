@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from sparseoco.core.errors import InputError
+from sparseoco.core.errors import unsupported
 from sparseoco.core.option_models import OptionModel
 
 Tf = Literal["count", "binary", "log"]
@@ -107,8 +107,5 @@ class FeatureOptions(OptionModel):
         """The only combination. Raises `InputError` if there are several."""
         first, *others = self.weightings
         if others:
-            raise InputError(
-                "Only a search compares several weightings: give one value of tf, idf and norm.",
-                code="unsupported-combination",
-            )
+            raise unsupported("Only a search compares several weightings: give one value of tf, idf and norm.")
         return first

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from sparseoco.core.errors import InputError
+from sparseoco.core.errors import InputError, unsupported
 from sparseoco.storage.commit import digest_value
 from sparseoco.storage.locations import Location, location
 from sparseoco.text import array_files
@@ -412,10 +412,9 @@ def count_fields(documents: Documents | CountedDocuments, options: TextOptions) 
     Raises `InputError` for documents without fields.
     """
     if isinstance(documents, CountedDocuments) or (len(documents) and not documents.fields):
-        raise InputError(
+        raise unsupported(
             f"The options name fields ({', '.join(options.fields)}), and a document has none: give records, as JSON "
-            "lines, CSV or TSV.",
-            code="unsupported-combination",
+            "lines, CSV or TSV."
         )
     parts: list[tuple[str, Arrays]] = []
     kept: Arrays = {}
@@ -624,9 +623,8 @@ def count_documents(documents: Documents | CountedDocuments, options: TextOption
     elif isinstance(documents, Documents):
         arrays = count_text(documents.spans, options)
     elif options.counts_characters:
-        raise InputError(
-            f'Documents given as counts have no characters: analyzer = "{options.analyzer}" requires text.',
-            code="unsupported-combination",
+        raise unsupported(
+            f'Documents given as counts have no characters: analyzer = "{options.analyzer}" requires text.'
         )
     else:
         counts = documents.counts

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from xxhash import xxh3_64_intdigest
 
-from sparseoco.core.errors import DamagedError, InputError, SparseocoError
+from sparseoco.core.errors import DamagedError, InputError, SparseocoError, unsupported
 from sparseoco.core.logs import report_progress
 from sparseoco.storage import inputs
 from sparseoco.storage.commit import digest_value, remove_file
@@ -532,16 +532,13 @@ def check_label_kinds(sources: Sequence[Source], options: TextOptions, previous:
     if problem is None and folders and options.labels == "numbers":
         problem = f"{folders[0]} is a folder of class folders, and classes are not numbers"
     if problem is not None:
-        raise InputError(f"{problem}: ingest it into another folder.", code="unsupported-combination")
+        raise unsupported(f"{problem}: ingest it into another folder.")
 
 
 def _check_options(out: Location, options: TextOptions, previous: Manifest) -> None:
     """Raises `InputError` for options that differ from those of the store, except for `PER_INGEST`."""
     if digest_value(previous.options) != previous.options_digest:
-        raise InputError(
-            f"{out} holds shards made from those of another folder: ingest into a new one.",
-            code="unsupported-combination",
-        )
+        raise unsupported(f"{out} holds shards made from those of another folder: ingest into a new one.")
     before = TextOptions().plain() | previous.options
     changed = {key for key, value in options.plain().items() if before[key] != value} - PER_INGEST
     if changed:

@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 from posixpath import splitext
 from typing import NamedTuple
 
-from sparseoco.core.errors import InputError
+from sparseoco.core.errors import InputError, unsupported
 from sparseoco.storage import inputs as stored
 from sparseoco.storage.commit import digest_value
 from sparseoco.storage.inputs import FolderFile, Pin
@@ -111,10 +111,7 @@ def check_applied(sources: Iterable[Source], options: TextOptions, given: Iterab
         used = folders if name in ("include", "exclude") else not kinds.isdisjoint(APPLIES.get(name, kinds))
         if not used and getattr(options, name) != default:
             what = "a file, and no folder" if kinds <= APPLIES.get(name, formats.FORMATS.keys()) else read[0].format
-            raise InputError(
-                f"--{name.replace('_', '-')} does not apply to {read[0].path} ({what}): leave it out.",
-                code="unsupported-combination",
-            )
+            raise unsupported(f"--{name.replace('_', '-')} does not apply to {read[0].path} ({what}): leave it out.")
 
 
 def with_unique_names(sources: list[Source], earlier: Iterable[str]) -> list[Source]:
@@ -257,9 +254,8 @@ def _file_source(file: FolderFile, options: TextOptions) -> Source:
     compression = compression_by_name(path)
     form: str = options.format
     if form == "folder":
-        raise InputError(
-            f"{path} is a file, and --format folder is for folders: name the folder, and choose with --include.",
-            code="unsupported-combination",
+        raise unsupported(
+            f"{path} is a file, and --format folder is for folders: name the folder, and choose with --include."
         )
     if form == "auto":
         # Empty files, such as Spark's _SUCCESS, have nothing to detect a format from, and nothing to read.
@@ -270,10 +266,7 @@ def _file_source(file: FolderFile, options: TextOptions) -> Source:
             code="unknown-format",
         )
     if form in formats.TABLES and compression is not None:
-        raise InputError(
-            f"{path}: a compressed file of {form} cannot be read in parts: decompress it.",
-            code="unsupported-combination",
-        )
+        raise unsupported(f"{path}: a compressed file of {form} cannot be read in parts: decompress it.")
     pin = file.pin
     _check_fields(path, form, pin.bytes, options)
     key = digest_value([real_path(path), *pin.version])
@@ -298,10 +291,7 @@ def _check_fields(path: str, form: str, size: int, options: TextOptions) -> None
         + [f"{name}_field" for name in options.columns]
     )
     if used and size and form not in formats.WITH_FIELDS:
-        raise InputError(
-            f"{path} ({form}) has no fields, which {used[0]} needs: use JSON lines, CSV, TSV or Parquet.",
-            code="unsupported-combination",
-        )
+        raise unsupported(f"{path} ({form}) has no fields, which {used[0]} needs: use JSON lines, CSV, TSV or Parquet.")
 
 
 def compression_by_name(path: str) -> str | None:
@@ -393,10 +383,9 @@ def check_apart(
         if stored.may_be_folder(folder) and any(_is_read(name, options) for name in names):
             found.append(item)
     if found:
-        raise InputError(
+        raise unsupported(
             f"{found[0]} is an input, and the output {out} is in it or around it, where the next run would read it: "
-            "choose another place, or leave it out with --exclude.",
-            code="unsupported-combination",
+            "choose another place, or leave it out with --exclude."
         )
 
 

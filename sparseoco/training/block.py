@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
 from sparseoco import __version__
-from sparseoco.core.errors import DamagedError, InputError, StorageError
+from sparseoco.core.errors import DamagedError, InputError, StorageError, unsupported
 from sparseoco.core.logs import log_event
 from sparseoco.core.option_models import OptionModel
 from sparseoco.learners import add_source, find_algorithm, learner_source, takes_intercept
@@ -94,8 +94,7 @@ class FeatureGroups(BaseModel):
             message = f"{store.folder} has hashed features: the terms in groups are not known."
             raise InputError(message, code="hashed-features")
         if self.source == FIELD and len(store.manifest.fields) < 2:
-            message = f"The features of {store.folder} are of one field: there are no groups of them."
-            raise InputError(message, code="unsupported-combination")
+            raise unsupported(f"The features of {store.folder} are of one field: there are no groups of them.")
         if self.source != FIELD:
             read_group_table(location(self.source))
 
@@ -210,10 +209,7 @@ def resolve_class_weights(given: str | Mapping[str, float] | None, store: Store)
         return None
     labels = store.manifest.labels
     if labels.kind != "classes":
-        raise InputError(
-            "class_weight is for documents that have one class each, not for numbers or several labels.",
-            code="unsupported-combination",
-        )
+        raise unsupported("class_weight is for documents that have one class each, not for numbers or several labels.")
     if not isinstance(given, str):
         return stream.named_class_weights(given, [entry.name for entry in labels.classes])
     return stream.balanced_weights([entry.rows for entry in labels.classes])
@@ -317,10 +313,9 @@ def _columns_of_classes(model: Model, store: Store) -> dict[str, list[tuple[int,
     The one column of two classes is that of the second and, with the opposite sign, of the first.
     """
     if model.label_kind != store.manifest.labels.kind:
-        raise InputError(
+        raise unsupported(
             f"{model.folder} is of labels of the kind {model.label_kind}, and {store.folder} has "
-            f"{store.manifest.labels.kind}: one cannot start from the other.",
-            code="unsupported-combination",
+            f"{store.manifest.labels.kind}: one cannot start from the other."
         )
     if not model.classes:
         return {"value": [(0, 1.0)]}

@@ -13,7 +13,7 @@ import scipy  # loads scipy.special when it is used
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, model_validator
 
-from sparseoco.core.errors import DamagedError, InputError
+from sparseoco.core.errors import DamagedError, unsupported
 from sparseoco.storage.commit import Moderate
 from sparseoco.storage.locations import Location
 from sparseoco.storage.tables import read_parquet_file
@@ -231,10 +231,9 @@ class Thresholds(BaseModel):
 def check_has_threshold(rule: ThresholdRule, outputs: int, *, several: bool) -> None:
     """Raises `InputError` for more than two classes of which every document has one, not `several`."""
     if outputs > 1 and not several:
-        raise InputError(
+        raise unsupported(
             f"threshold {rule}: of more than two classes the one with the largest margin is predicted, without a "
-            "threshold.",
-            code="unsupported-combination",
+            "threshold."
         )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple
 import pydantic
 from pydantic import BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
-from sparseoco.core.errors import InputError, SparseocoError
+from sparseoco.core.errors import InputError, SparseocoError, unsupported
 from sparseoco.core.formatting import not_one_of, number_or_text, parse_bytes, parse_duration
 from sparseoco.core.option_models import OptionModel
 from sparseoco.learners import check_algorithm_name, find_algorithm, name_learner, takes_intercept
@@ -212,10 +212,9 @@ def numeric_grid(name: str, grid: Mapping[str, Values], penalty: str, scale: flo
     for key, values in grid.items():
         if isinstance(values, Relative):
             if key not in SCALED or penalty not in SPARSE:
-                raise InputError(
+                raise unsupported(
                     f"{name}.{key} with penalty {penalty}: values relative to λ_max are those of "
-                    f"{' or '.join(SCALED)} with penalty {', '.join(SPARSE)}.",
-                    code="unsupported-combination",
+                    f"{' or '.join(SCALED)} with penalty {', '.join(SPARSE)}."
                 )
             found[key] = [factor * scale for factor in values.relative]
         else:
@@ -400,10 +399,7 @@ def default_loss(algorithms: Iterable[str], *, numbers: bool) -> str:
     for loss in DEFAULT_LOSSES:
         if all(loss in find_algorithm(name).loss_names for name in algorithms):
             return loss
-    raise InputError(
-        f"No default loss is defined for all of {', '.join(algorithms)}: set one with --loss.",
-        code="unsupported-combination",
-    )
+    raise unsupported(f"No default loss is defined for all of {', '.join(algorithms)}: set one with --loss.")
 
 
 class SearchOptions(OptionModel):
@@ -684,9 +680,8 @@ class SearchOptions(OptionModel):
             drawn = None if self.samples is None else draw(numbers, self.samples, self.seed)
             for parameters in algorithm.expand(check_grid(name, numbers) if drawn is None else drawn):
                 if parameters.get("predict_gradient") == "given":
-                    raise InputError(
-                        f"{name}: predict_gradient='given' is for Learner.partial_fit: here nothing predicts slopes.",
-                        code="unsupported-combination",
+                    raise unsupported(
+                        f"{name}: predict_gradient='given' is for Learner.partial_fit: here nothing predicts slopes."
                     )
                 whole = algorithm.online and parameters.get(PARTS) == 1
                 found.append((name, learner_parameters(parameters) if whole else parameters, weighting))

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import scipy  # loads scipy.sparse when it is used
 
-from sparseoco.core.errors import InputError
+from sparseoco.core.errors import InputError, unsupported
 from sparseoco.learners import find_algorithm
 from sparseoco.learners.contract import Algorithm, DenseRule
 from sparseoco.learners.losses import Loss, find_loss
@@ -203,9 +203,7 @@ def checked_slopes(slopes: Any, rows: int, outputs: int, *, needed: bool) -> np.
     """Predicted slopes as float64 (rows, outputs). Raises `InputError` unless they are given exactly if needed."""
     if (slopes is not None) != needed:
         message = "needs predicted_slopes, one for each row and output" if needed else "alone uses predicted_slopes"
-        raise InputError(
-            f"predict_gradient='given' {message}: see Learner.partial_fit.", code="unsupported-combination"
-        )
+        raise unsupported(f"predict_gradient='given' {message}: see Learner.partial_fit.")
     if slopes is None:
         return None
     values = np.asarray(slopes)
@@ -259,10 +257,9 @@ def checked_weights(weights: Any, n_features: int, widths: Collection[int], dtyp
 def check_groups_apply(algorithm: Algorithm, penalty: Penalty) -> None:
     """Raises `InputError` unless the learner takes groups of features with this penalty."""
     if not penalty.grouped or algorithm.group_rules is None:
-        raise InputError(
+        raise unsupported(
             "Groups of features are for penalty='group' of fobos, l-fobos and cl-fobos, not for "
-            f"penalty={penalty.name!r} of {algorithm.name}.",
-            code="unsupported-combination",
+            f"penalty={penalty.name!r} of {algorithm.name}."
         )
 
 
@@ -286,21 +283,16 @@ def check_combination(
     `by_class`: groups are those of classes, not of features.
     """
     if multilabel and algorithm.touches_all_features:
-        raise InputError(
-            f"{algorithm.name} takes one label per row: train one per class, or choose another learner.",
-            code="unsupported-combination",
-        )
+        raise unsupported(f"{algorithm.name} takes one label per row: train one per class, or choose another learner.")
     if penalty.grouped and by_class and (n_classes is None or (n_classes <= 2 and not multilabel)):
-        raise InputError(
+        raise unsupported(
             "penalty='group' needs more than two classes, or groups of features: over the one column of two it is "
-            "penalty='l1'.",
-            code="unsupported-combination",
+            "penalty='l1'."
         )
     if intercept and not algorithm.takes_intercept(penalty):
-        raise InputError(
+        raise unsupported(
             f"{algorithm.name} with penalty={penalty.name!r} learns in a convex set, and an intercept has no bound: "
-            "choose intercept=False.",
-            code="unsupported-combination",
+            "choose intercept=False."
         )
 
 
@@ -313,24 +305,17 @@ def output_shape(loss: Loss, n_classes: int | None, *, multilabel: bool = False)
     if multilabel:
         if loss.joint or loss.regression or n_classes is None:
             other = f"loss={loss.joint!r}" if loss.joint else "a loss of two classes, such as loss='logistic'"
-            raise InputError(
-                f"loss={loss.name!r} needs one label per row: with any number of them use {other}.",
-                code="unsupported-combination",
-            )
+            raise unsupported(f"loss={loss.name!r} needs one label per row: with any number of them use {other}.")
         return check_integer("n_classes", n_classes), "label_sets"
     if n_classes is None:
         if not loss.regression:
-            raise InputError(
-                f"loss={loss.name!r} needs classes: set n_classes, or choose loss='squared' for regression.",
-                code="unsupported-combination",
+            raise unsupported(
+                f"loss={loss.name!r} needs classes: set n_classes, or choose loss='squared' for regression."
             )
         return 1, "regression"
     classes = check_integer("n_classes", n_classes)
     if loss.joint and classes <= 2:
-        raise InputError(
-            f"loss={loss.name!r} needs more than two classes: for two use loss={loss.joint!r}.",
-            code="unsupported-combination",
-        )
+        raise unsupported(f"loss={loss.name!r} needs more than two classes: for two use loss={loss.joint!r}.")
     if classes > 2:
         return classes, "joint" if loss.joint else "one_vs_rest"
     return 1, "binary"
@@ -383,7 +368,4 @@ def check_loss(options: SearchOptions, store: Store) -> None:
 def check_single_label(store: Store, what: str) -> None:
     """Raises `InputError` for documents with any number of labels, which `what` does not take."""
     if store.is_multilabel:
-        raise InputError(
-            f"{what} takes one label per document, and those of {store.folder} have any number.",
-            code="unsupported-combination",
-        )
+        raise unsupported(f"{what} takes one label per document, and those of {store.folder} have any number.")

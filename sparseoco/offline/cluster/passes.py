@@ -13,8 +13,8 @@ from distributed import Client, Future, worker_client
 from numpy.typing import NDArray
 
 from sparseoco import __version__
-from sparseoco.core.errors import DamagedError, InputError, StorageError
-from sparseoco.core.logs import report_progress
+from sparseoco.core.errors import DamagedError, InputError, StorageError, unsupported
+from sparseoco.core.logs import progress_of
 from sparseoco.execution.clusters import Call, TaskPool, placements, worker_shape
 from sparseoco.kernels.columns import ACCUMULATE, RowBatch, loss_kernels
 from sparseoco.learners.losses import Loss, find_loss
@@ -504,10 +504,9 @@ def run_optimum(session: Session, out: Location, options: OptimumOptions) -> Non
     client, store = session
     small = store.manifest.nonzeros <= NEWTON_NONZEROS
     if not small and options.intercept:
-        raise InputError(
+        raise unsupported(
             f"With an intercept the optimum is found in one task, for at most {NEWTON_NONZEROS:,} nonzeros: keep "
-            "fewer documents or features at ingest, or leave it out.",
-            code="unsupported-combination",
+            "fewer documents or features at ingest, or leave it out."
         )
     problem = OptimumProblem.of(options, store.n_classes)
     description = options.model_dump(mode="json") | {"store": store.manifest.digest, "sparseoco": __version__}
@@ -520,10 +519,7 @@ def run_optimum(session: Session, out: Location, options: OptimumOptions) -> Non
     work = out / ".columns"
     files = [(work / digest / f"column-{i}.npz").resolve() for i in range(problem.size)]
     reference = store_reference(store)
-
-    def report(solved: int) -> None:
-        report_progress("optimum", solved, len(files))
-
+    report = progress_of("optimum", len(files))
     if small:  # a killed run repeats only unfinished columns
         calls: dict[str, Call] = {str(i): (_solve, reference, options, i, path) for i, path in enumerate(files)}
         for error in TaskPool(client, FAILURE).run_all(calls, report).values():

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from sparseoco.core.errors import InputError
+from sparseoco.core.errors import InputError, unsupported
 from sparseoco.kernels.columns import RowBatch
 from sparseoco.learners import check_algorithm_name, find_algorithm
 from sparseoco.learners.cao_rcd import lipschitz
@@ -151,7 +151,7 @@ def find_comparator(
     )
     for applies, reason in reasons:
         if applies:
-            raise InputError(f"Regret has no optimum to compare with: {reason}.", code="unsupported-combination")
+            raise unsupported(f"Regret has no optimum to compare with: {reason}.")
     ratio = {"l2": 0.0, "elastic_net": parameters.get("l1_ratio", 1.0)}.get(penalty, 1.0)
     if not definition.online:
         alpha = parameters.get("alpha", 0.0)

@@ -17,8 +17,8 @@ import scipy  # loads scipy.sparse when it is used
 from distributed import Client
 from numpy.typing import NDArray
 
-from sparseoco.core.errors import InputError
-from sparseoco.core.logs import report_progress
+from sparseoco.core.errors import InputError, unsupported
+from sparseoco.core.logs import progress_of, report_progress
 from sparseoco.execution.clusters import Call, TaskPool, failure_reason, remove_damaged
 from sparseoco.kernels.columns import RowBatch, loss_kernels
 from sparseoco.learners import find_algorithm, takes_intercept
@@ -456,10 +456,9 @@ class Regret:
         self.stream = Stream(store_reference(store), self.setting, positive)
         self.fits_task = store.manifest.nonzeros * self.outputs <= NEWTON_NONZEROS
         if options.intercept and not self.fits_task:
-            raise InputError(
+            raise unsupported(
                 f"With an intercept regret is measured for at most {NEWTON_NONZEROS:,} nonzeros times "
-                "classes: keep fewer documents or features at ingest, or search with intercept = false.",
-                code="unsupported-combination",
+                "classes: keep fewer documents or features at ingest, or search with intercept = false."
             )
 
     def measure(self, configurations: Sequence[Configuration]) -> tuple[list[Row], list[Row]]:
@@ -501,19 +500,17 @@ class Regret:
         """The curve to measure for a configuration. Raises `InputError` if it has no comparator."""
         options, store = self.options, self.store
         if c.parts > 1:
-            raise InputError(
-                f"{c.algorithm} with parts = {c.parts} is an average of learners, which has no regret of its own.",
-                code="unsupported-combination",
+            raise unsupported(
+                f"{c.algorithm} with parts = {c.parts} is an average of learners, which has no regret of its own."
             )
         intercept = self.fits_task and takes_intercept(c.algorithm, options.penalty) and options.intercept is not False
         comparator = measures.find_comparator(
             c.algorithm, c.parameters, options.loss, options.penalty, intercept=intercept
         )
         if comparator.grouped and not self.fits_task:
-            raise InputError(
+            raise unsupported(
                 f"With groups regret is measured for at most {NEWTON_NONZEROS:,} nonzeros times classes: keep fewer "
-                "documents or features at ingest.",
-                code="unsupported-combination",
+                "documents or features at ingest."
             )
         own = {"epochs": options.epochs, "range_rows": 0} if comparator.epochs else {"epochs": 1}
         block = Block.of(self.setting.model_copy(update=own | {"intercept": intercept}), [c])
@@ -549,11 +546,7 @@ class Regret:
             for curve, (path, function, extra) in tasks.items()
             if not path.exists()
         }
-        found = len(tasks) - len(calls)
-
-        def report(done: int) -> None:
-            report_progress(step, found + done, len(tasks))
-
+        report = progress_of(step, len(tasks), before=len(tasks) - len(calls))
         failures = TaskPool(self.session.client).run_all(calls, report)
         return {curve: failures[path.stem].reason for curve, (path, *_) in tasks.items() if path.stem in failures}
 
@@ -591,11 +584,7 @@ class Regret:
                 calls[own.path.stem] = optimum_task, stream, own
             else:
                 groups.setdefault((own.T, own.weighting, own.comparator[1:], own.curve), []).append(own)
-        found = len(targets) - len(missing)
-
-        def report(done: int) -> None:
-            report_progress("optima", found + done, len(targets))
-
+        report = progress_of("optima", len(targets), before=len(targets) - len(missing))
         for error in TaskPool(self.session.client, "An optimum was not found").run_all(calls, report).values():
             raise error
         done = len(calls)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from distributed import Client
 
-from sparseoco.core.errors import FolderInUseError, InputError, SparseocoError, StorageError
+from sparseoco.core.errors import FolderInUseError, InputError, SparseocoError, StorageError, unsupported
 from sparseoco.core.formatting import plural
 from sparseoco.core.logs import log_event, logged_step
 from sparseoco.execution.clusters import connect
@@ -100,20 +100,15 @@ def _check_options(run: RunFile) -> None:
             code="invalid-warm-start",
         )
     if run.search.relative_parameters:
-        raise InputError(
+        raise unsupported(
             "Values relative to λ_max depend on the documents, which change from increment to increment: give numbers, "
-            "such as those in run.json of a search.",
-            code="unsupported-combination",
+            "such as those in run.json of a search."
         )
     if run.search.feature_groups is not None:
-        raise InputError(
-            "feature_groups are groups of the features of a fixed store: nightly runs extend it.",
-            code="unsupported-combination",
-        )
+        raise unsupported("feature_groups are groups of the features of a fixed store: nightly runs extend it.")
     if run.search.features_from is not None:
-        raise InputError(
-            "features_from selects features of a fixed store: nightly runs, which extend it, use all of them.",
-            code="unsupported-combination",
+        raise unsupported(
+            "features_from selects features of a fixed store: nightly runs, which extend it, use all of them."
         )
 
 
