@@ -26,7 +26,7 @@ from sparseoco.core.errors import InputError, StorageError
 from sparseoco.core.formatting import not_one_of
 from sparseoco.core.logs import report_progress
 from sparseoco.storage.commit import commit_json, digest_file, digest_value, read_validated, with_other_keys
-from sparseoco.storage.locations import storage_error, toml_value
+from sparseoco.storage.locations import storage_error, storage_errors, toml_value
 from sparseoco.storage.temporary import temporary_folder
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -281,7 +281,7 @@ def _is_fetched(described: Card, out: Path) -> bool:
 @contextmanager
 def _new_folder(out: Path) -> Iterator[tuple[Path, Path]]:
     """Two temporary folders: one that is renamed to `out` at the end, and one for downloads."""
-    try:
+    with storage_errors(out):
         out.parent.mkdir(parents=True, exist_ok=True)
         with temporary_folder(out.parent, f".{out.name}") as temporary:
             folder, downloads = temporary / "corpus", temporary / "downloads"
@@ -290,8 +290,6 @@ def _new_folder(out: Path) -> Iterator[tuple[Path, Path]]:
             yield folder, downloads
             os.sync()  # one call: a corpus may be a hundred thousand files
             folder.rename(out)  # fails if another process has written it meanwhile
-    except OSError as error:
-        raise storage_error(error, out) from error
 
 
 def _download(described: Card, file: CardFile, target: Path) -> None:

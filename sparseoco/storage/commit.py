@@ -25,7 +25,7 @@ from typing_extensions import TypedDict
 
 from sparseoco.core.errors import DamagedError, FolderInUseError, InputError, StorageError
 from sparseoco.core.logs import is_log
-from sparseoco.storage.locations import Location, RemotePath, Version, map_concurrently, storage_error
+from sparseoco.storage.locations import Location, RemotePath, Version, map_concurrently, storage_error, storage_errors
 from sparseoco.storage.temporary import remove_abandoned_files, temporary_file, temporary_folder
 
 if TYPE_CHECKING:
@@ -203,42 +203,30 @@ def committed(path: Location, *, replace: bool = True, sync: bool = True) -> Abs
 @contextmanager
 def _moved(path: Path, replace: bool, sync: bool) -> Iterator[Path]:
     make_folder(path.parent)
-    try:
-        with temporary_file(path) as temporary:
-            yield temporary
-            if sync:
-                _sync(temporary)
-            if replace:
-                temporary.replace(path)
-            else:
-                os.link(temporary, path)
-            if sync:
-                _sync(path.parent)
-    except FileExistsError:
-        raise
-    except OSError as error:
-        raise storage_error(error, path) from error
+    with storage_errors(path, but=FileExistsError), temporary_file(path) as temporary:
+        yield temporary
+        if sync:
+            _sync(temporary)
+        if replace:
+            temporary.replace(path)
+        else:
+            os.link(temporary, path)
+        if sync:
+            _sync(path.parent)
 
 
 @contextmanager
 def _put(path: RemotePath, replace: bool) -> Iterator[Path]:
-    try:
-        with temporary_folder() as folder:
-            temporary = folder / path.name
-            try:
-                yield temporary
-            except OSError as error:
-                raise storage_error(error, temporary) from error
-            check_lease(path)
-            try:
-                path.put(temporary, "overwrite" if replace else "create")
-            except FileExistsError:
-                if path.read_bytes() != temporary.read_bytes():  # equal after a request that was sent twice
-                    raise
-    except FileExistsError:
-        raise
-    except OSError as error:
-        raise storage_error(error, path) from error
+    with storage_errors(path, but=FileExistsError), temporary_folder() as folder:
+        temporary = folder / path.name
+        with storage_errors(temporary):
+            yield temporary
+        check_lease(path)
+        try:
+            path.put(temporary, "overwrite" if replace else "create")
+        except FileExistsError:
+            if path.read_bytes() != temporary.read_bytes():  # equal after a request that was sent twice
+                raise
 
 
 def commit_bytes(path: Location, data: bytes, *, replace: bool = True) -> None:
@@ -309,10 +297,8 @@ def wrong_checksum(path: Location) -> DamagedError:
 
 def read_bytes(path: Location) -> bytes:
     """The content of a file. Raises `DamagedError` if it is missing, `StorageError` if it cannot be read."""
-    try:
+    with storage_errors(path):
         return path.read_bytes()
-    except OSError as error:
-        raise storage_error(error, path) from error
 
 
 def read_files(paths: Sequence[Location]) -> list[bytes]:
@@ -333,23 +319,19 @@ def as_local_file(path: Location) -> Iterator[Path]:
         return
     with temporary_folder() as folder:
         copy = folder / path.name
-        try:
+        with storage_errors(path):
             path.download(copy)
-        except OSError as error:
-            raise storage_error(error, path) from error
         yield copy
 
 
 def make_folder(folder: Location) -> None:
     """Create a folder and its parents on the disk, unless it is remote. Raises `StorageError`."""
     if isinstance(folder, Path):
-        try:
+        with storage_errors(folder):
             made = list(takewhile(lambda path: not path.exists(), (folder, *folder.parents)))
             folder.mkdir(parents=True, exist_ok=True)
             for path in made:  # without it, the name of a folder may be gone after a loss of power
                 _sync(path.parent)
-        except OSError as error:
-            raise storage_error(error, folder) from error
 
 
 def remove_folder(folder: Location) -> None:
@@ -363,19 +345,14 @@ def remove_folder(folder: Location) -> None:
 
 def remove_file(path: Location) -> None:
     """Remove a file if it exists. Raises `StorageError`."""
-    try:
+    with storage_errors(path):
         path.unlink(missing_ok=True)
-    except OSError as error:
-        raise storage_error(error, path) from error
 
 
 def digest_file(path: Location) -> str:
     """SHA-256 of the content of a file, in hexadecimal. Raises `StorageError`."""
-    try:
-        with as_local_file(path) as local, local.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise storage_error(error, path) from error
+    with storage_errors(path), as_local_file(path) as local, local.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def digest_value(value: Any) -> str:
@@ -578,10 +555,8 @@ def exclusive_lock(folder: Location, *kinds: FolderKind, wait: bool = False) -> 
 
 @contextmanager
 def _locked(folder: Path, wait: bool) -> Iterator[None]:
-    try:
+    with storage_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise storage_error(error, folder) from error
     descriptor = _open_lock(folder / ".lock")
     try:
         while True:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from sparseoco.core.errors import InputError
 from sparseoco.storage import locations
-from sparseoco.storage.locations import is_remote_uri, location, remote_location, storage_error
+from sparseoco.storage.locations import is_remote_uri, location, remote_location, storage_errors
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -234,11 +234,9 @@ class SetDigest:
 def digest_stored(path: str, name: str, pin: Pin | None = None) -> str:
     """SHA-256 of a file. Raises `StorageError`."""
     digest = hashlib.sha256()
-    try:
+    with storage_errors(location(path)):
         for block in read_blocks(path, name, pin):
             digest.update(block)
-    except OSError as error:
-        raise storage_error(error, location(path)) from error
     return digest.hexdigest()
 
 
@@ -250,11 +248,10 @@ def changed(name: str) -> InputError:
 def check_unchanged(path: str, pin: Pin) -> None:
     """Raises `InputError` if a file is no longer the version that was pinned by this process."""
     try:
-        found = remote_pin(remote_location(path).stat()) if is_remote_uri(path) else local_pin(os.stat(path))
+        with storage_errors(location(path), but=FileNotFoundError):
+            found = remote_pin(remote_location(path).stat()) if is_remote_uri(path) else local_pin(os.stat(path))
     except FileNotFoundError:
         raise changed(path) from None
-    except OSError as error:
-        raise storage_error(error, location(path)) from error
     if found != pin:
         raise changed(path)
 
@@ -321,12 +318,10 @@ def read_range(path: str, name: str, start: int, buffer: memoryview, pin: Pin | 
 
     Raises `InputError` if the file is not the pinned version, and `StorageError`.
     """
-    try:
+    with storage_errors(location(path)):
         for block in read_blocks(path, name, pin, span=(start, start + len(buffer))):
             buffer[: len(block)] = block
             buffer = buffer[len(block) :]
-    except OSError as error:
-        raise storage_error(error, location(path)) from error
     if buffer:
         raise changed(name)
 

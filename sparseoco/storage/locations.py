@@ -690,6 +690,17 @@ def storage_error(error: OSError, path: Location) -> StorageError:
     return StorageError(f"{path}: {error_text(error)}.", code="io-error")
 
 
+@contextmanager
+def storage_errors(path: Location, *, but: type[OSError] | tuple[()] = ()) -> Iterator[None]:
+    """Raise `storage_error` for every `OSError` of the block, except those of the class `but`."""
+    try:
+        yield
+    except but:
+        raise
+    except OSError as error:
+        raise storage_error(error, path) from error
+
+
 def free_bytes(path: Path) -> int:
     """Free bytes of the file system that a path is, or would be, in."""
     folder = path

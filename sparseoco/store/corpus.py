@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from sparseoco.core.errors import SparseocoError, StorageError
 from sparseoco.kernels.columns import RowBatch
 from sparseoco.kernels.order import gather, read_runs
-from sparseoco.storage.locations import storage_error
+from sparseoco.storage.locations import storage_errors
 from sparseoco.storage.temporary import SharedFolder, boot
 from sparseoco.store.manifest import Column
 from sparseoco.store.shards import COLUMN_DTYPES, LabelSets, Store
@@ -63,12 +63,10 @@ class ArrayFile:
         """Write entries from `start` on. Raises `StorageError`, for example for a full disk."""
         data = np.ascontiguousarray(values, self._dtype).view(np.uint8).data
         offset = start * self._dtype.itemsize
-        try:
+        with storage_errors(self._path):
             while data:
                 written = os.pwrite(self._descriptor, data, offset)
                 data, offset = data[written:], offset + written
-        except OSError as error:
-            raise storage_error(error, self._path) from error
 
     def lock(self, entry: int) -> bool:
         """Lock an entry against other processes until `unlock` or process exit; returns whether that succeeded."""
@@ -141,12 +139,10 @@ def folder_on_host(parent: Path) -> Path:
     Raises `StorageError` if it cannot be created, is a link, or is not this user's alone.
     """
     folder = parent / f"sparseoco-{os.geteuid()}-{boot()}"
-    try:
+    with storage_errors(folder):
         with suppress(FileExistsError):
             folder.mkdir(mode=0o700, parents=True)
         status = folder.lstat()
-    except OSError as error:
-        raise storage_error(error, folder) from error
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
         raise StorageError(
             f"{folder} can be changed by other users: remove it, or start workers with another --local-directory.",
@@ -393,13 +389,11 @@ def open_corpus(store: Store, scratch: Path) -> Corpus:
     identity = (digest, str(scratch))
     with _lock:
         if identity not in _opened:
-            try:
+            with storage_errors(scratch):
                 while len(_opened) >= MAX_OPEN:
                     _opened.pop(next(iter(_opened)))[1].release()
                 folder = SharedFolder(scratch, f"corpus-{digest[:32]}")
                 _opened[identity] = Corpus(store, folder.path), folder
-            except OSError as error:
-                raise storage_error(error, scratch) from error
         return _opened[identity][0]
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sparseoco import __version__
 from sparseoco.core.errors import StorageError
 from sparseoco.storage.commit import commit_bytes, digest_file, digest_value
-from sparseoco.storage.locations import Location, storage_error
+from sparseoco.storage.locations import Location, storage_errors
 from sparseoco.storage.tables import read_parquet
 from sparseoco.store.manifest import AGAIN, SCHEMA_VERSION, FileEntry, Manifest, Record, ShardTotals, corrupt_store
 
@@ -43,11 +43,10 @@ def read_verified(folder: Location, entry: FileEntry) -> bytes:
     """The content of a data file. Raises `StorageError` if it is missing or its SHA-256 is not the committed one."""
     path = folder / entry.file
     try:
-        data = path.read_bytes()
+        with storage_errors(path, but=FileNotFoundError):
+            data = path.read_bytes()
     except FileNotFoundError as error:
         raise StorageError(f"{path} is missing, but the manifest lists it. {AGAIN}", code="missing-file") from error
-    except OSError as error:
-        raise storage_error(error, path) from error
     if hashlib.sha256(data).hexdigest() != entry.sha256:
         raise corrupt_store(path, "its SHA-256 is not the committed one")
     return data

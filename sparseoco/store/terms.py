@@ -14,8 +14,8 @@ from pyarrow import csv
 
 from sparseoco.core.errors import DamagedError, InputError
 from sparseoco.kernels.order import BINARY, COUNT, LOG, RowWeighting, weigh_rows
-from sparseoco.storage.commit import commit_json, digest_value, read_validated
-from sparseoco.storage.locations import Location, storage_error
+from sparseoco.storage.commit import commit_json, digest_value, read_bytes, read_validated
+from sparseoco.storage.locations import Location
 from sparseoco.storage.tables import read_checkpoint, write_checkpoint
 from sparseoco.store import manifest as manifests
 from sparseoco.store import shards as stores
@@ -332,13 +332,11 @@ def _read_fields(store: Store) -> NDArray[np.int16]:
 def read_group_table(path: Location) -> pa.Table:
     """Columns term and group, strings, of a CSV or Parquet file. Raises `InputError` if it has others or no rows."""
     try:
-        source = pa.BufferReader(path.read_bytes())
+        source = pa.BufferReader(read_bytes(path))
         as_text = csv.ConvertOptions(column_types=dict.fromkeys(("term", "group"), pa.string()))
         parquet = path.suffix == ".parquet"
         table = pq.read_table(source) if parquet else csv.read_csv(source, convert_options=as_text)
         table = table.select(["term", "group"]).cast(pa.schema([("term", pa.large_string()), ("group", pa.string())]))
-    except OSError as error:
-        raise storage_error(error, path) from error
     except (pa.ArrowException, KeyError) as error:
         problem = " ".join(str(error).split())[:200]
         raise InputError(

@@ -16,7 +16,7 @@ from isal import isal_zlib
 
 from sparseoco.core.errors import InputError
 from sparseoco.storage.inputs import Pin, read_blocks
-from sparseoco.storage.locations import location, storage_error
+from sparseoco.storage.locations import location, storage_errors
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Formats: their names, what shows them, and what their documents have.
@@ -294,13 +294,11 @@ class Stream:
             raise self._corrupt(f"is corrupt: it is not valid {self.compression}") from None
 
     def _stored(self) -> Iterator[bytes]:
-        try:
+        with storage_errors(location(self.path)):
             for block in read_blocks(self.path, self.name, self.pin) if self.content is None else [self.content]:
                 self._digest.update(block)
                 self.bytes += len(block)
                 yield block
-        except OSError as error:
-            raise storage_error(error, location(self.path)) from error
 
     def _members(self) -> Iterator[bytes]:
         """The content of the members of gzip, or of the frames of zstd."""

@@ -13,7 +13,7 @@ from sparseoco.core.errors import InputError, unsupported
 from sparseoco.storage import inputs as stored
 from sparseoco.storage.commit import digest_value
 from sparseoco.storage.inputs import FolderFile, Pin
-from sparseoco.storage.locations import Location, absolute_path, check_name, real_path, storage_error
+from sparseoco.storage.locations import Location, absolute_path, check_name, real_path, storage_errors
 from sparseoco.text import formats
 from sparseoco.text.formats import AUTO, first_bytes
 from sparseoco.text.options import StoreOptions, TextOptions, TokenizerOptions
@@ -87,11 +87,9 @@ def find_sources(inputs: list[str], options: TextOptions, *, may_be_empty: bool 
     sources: list[Source] = []
     for item in inputs:
         check_name(item)
-        try:
+        with storage_errors(Path(item)):
             path, file = stored.find_input(item)
             found = _folder_sources(path, options) if file is None else [_file_source(file, options)]
-        except OSError as error:
-            raise storage_error(error, Path(item)) from error
         if not found and not may_be_empty:
             chosen = options.include or options.exclude
             reason = "has no file that matches --include and not --exclude" if chosen else "is an empty folder"

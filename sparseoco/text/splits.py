@@ -19,7 +19,7 @@ from xxhash import xxh3_64_intdigest
 from sparseoco.core.errors import InputError
 from sparseoco.storage.commit import commit_bytes, digest_value
 from sparseoco.storage.inputs import FolderFile, Pin, SetDigest, changed, read_range, small_contents, some_bytes
-from sparseoco.storage.locations import Location, location, storage_error
+from sparseoco.storage.locations import Location, location, storage_errors
 from sparseoco.storage.tables import parquet_writer
 from sparseoco.text import formats, parsers
 from sparseoco.text.array_files import load_arrays, save_arrays
@@ -339,13 +339,11 @@ def fields_to_name(split: Split, row: BadRow, options: TextOptions) -> str:
     if split.format != "jsonl" or row.code != "missing-field" or kind not in used:
         return ""
     compression = compression_by_name(split.name)
-    try:
+    with storage_errors(location(split.name)):
         if compression is None:
             text = some_bytes(split.name, row.offset, formats.SAMPLE)
         else:
             text = formats.first_bytes(split.name, compression, formats.SAMPLE, start=row.offset)[: formats.SAMPLE]
-    except OSError as error:
-        raise storage_error(error, location(split.name)) from error
     names = tuple(dict.fromkeys(name for line in text.splitlines(keepends=True) for name in parsers.object_keys(line)))
     kinds = {kind} if options.fields else {"text", kind}  # a text is always needed
     absent = [name for name in used if name in kinds and used[name] not in names]

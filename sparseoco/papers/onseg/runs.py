@@ -21,7 +21,7 @@ from sparseoco.learners.domains import Constants, ball_constants, largest_loss
 from sparseoco.learners.ons import bandit_terms, ons_numbers
 from sparseoco.papers.experiment import Cell
 from sparseoco.papers.rows import Records, Row, as_rows, select
-from sparseoco.storage.locations import read_toml, storage_error
+from sparseoco.storage.locations import read_toml, storage_errors
 from sparseoco.training.learner import Learner
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -111,12 +111,11 @@ def read_dataset(source: TableSource, path: Path, setting: str = PLAIN) -> Datas
 def _numbers(path: Path, *, header: bool) -> NDArray[np.float64]:
     """The cells of a CSV file, which may be compressed; NaN where one is missing or no number."""
     try:
-        cells = np.genfromtxt(path, delimiter=",", skip_header=int(header), encoding="utf-8", ndmin=2)
+        with storage_errors(path):
+            cells = np.genfromtxt(path, delimiter=",", skip_header=int(header), encoding="utf-8", ndmin=2)
     except (ValueError, EOFError) as error:
         problem = " ".join(str(error).split())[:200]
         raise InputError(f"{path} cannot be read as a table of numbers: {problem}", code="invalid-table") from error
-    except OSError as error:
-        raise storage_error(error, path) from error
     return np.asarray(cells, np.float64)
 
 
