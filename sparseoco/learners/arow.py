@@ -92,7 +92,6 @@ AROW = Algorithm(
             grid=(0.1, 1.0, 10.0),
         ),
     ),
-    penalties=("l1",),
     losses=("hinge",),
     rules=RULE,
     why="it has no penalty; penalty='l1' means no penalty",

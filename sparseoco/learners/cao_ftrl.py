@@ -253,7 +253,6 @@ AO_FTRL = Algorithm(
         REGULARIZER._replace(check=choice(*REGULARIZERS[:2]), choices=REGULARIZERS[:2]),
         SCALE,
     ),
-    penalties=("l1",),
     rules=rule_last,
     why=WHY_PLAIN,
 )
@@ -262,7 +261,6 @@ AO_GD = Algorithm(
     formula="x_{t+1} = argmin_{|x| ≤ R} (g_{1:t} + g_t)·x + Σ σ_s(x − x_s)²/2, Δ_s = √(Σ_{a≤s} (g_a − g_{a−1})²)",
     source="Mohri and Yang 2015, Corollary 2",
     parameters=(R, SCALE),
-    penalties=("l1",),
     rules=rule_last,
     why=WHY_PLAIN,
 )

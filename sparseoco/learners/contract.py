@@ -238,10 +238,10 @@ class Algorithm:
     formula: str
     source: str
     parameters: tuple[Parameter, ...]
-    penalties: tuple[str, ...]
     rules: Rule | Callable[[Loss, Penalty, Mapping[str, Any]], Any]
     """Its only rule, or ``rules(loss, penalty, configuration)``, which chooses one: a `Rule` for the stream driver, a
     `DenseRule` for the dense one, None for others. Raises `InputError` for unsupported combinations."""
+    penalties: tuple[str, ...] = ("l1",)
     why: str = "its update is a closed form that only l1 has"
     """Why it supports no other penalties."""
     driver: str = "stream"

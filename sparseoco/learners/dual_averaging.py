@@ -170,7 +170,6 @@ STDA = Algorithm(
         categorical("by", ("subgradient", "feature"), "history in the norm r: subgradients or x", static=False),
         Parameter("V", 1e8, "bound of r", positive),
     ),
-    penalties=("l1",),
     rules=RULE,
     why="its per-coordinate truncation, (18), is a weighted l1",
 )

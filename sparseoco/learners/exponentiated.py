@@ -173,7 +173,6 @@ AO_EG = Algorithm(
     formula="x_{t+1} ∝ exp(−(g_{1:t} + g̃_{t+1})/s_t), s_t = √(2(C + Σ ‖g_a − g̃_a‖∞²)/log n)",
     source="Mohri and Yang 2015, Corollary 3; Kivinen and Warmuth 1997 for EG±",
     parameters=(DOMAIN, RADIUS, C, PREDICT_GRADIENT),
-    penalties=("l1",),
     rules=rule,
     why=WHY,
     driver="dense",

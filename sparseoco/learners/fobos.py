@@ -182,7 +182,6 @@ SG_L1 = Algorithm(
     formula="w_{t+1} = soft(w_t − η_t g_t, η_{t+1/2} λ); with η_{t+1/2} = η_t it is fobos",
     source="Oiwa, Matsushima and Nakagawa 2011, (2), (4)",
     parameters=(ETA0, LAM, STEP, SECOND),
-    penalties=("l1",),
     rules=PLAIN,
     why="it is defined with l1; fobos is the same recursion with other penalties",
 )

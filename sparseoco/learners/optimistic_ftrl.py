@@ -99,7 +99,6 @@ OPTIMISTIC_FTRL = Algorithm(
         Parameter("eta", 1.0, "weight of the barrier ℛ; steps near 0 are R²/(2·eta)", positive, grid=(0.3, 3.0, 30.0)),
         PREDICT_GRADIENT._replace(grid=()),
     ),
-    penalties=("l1",),
     rules=lambda loss, penalty, configuration: RULES[configuration["predict_gradient"]],
     why=WHY_PLAIN,
 )

@@ -78,7 +78,6 @@ PASSIVE_AGGRESSIVE = Algorithm(
         ),
         categorical("variant", VARIANTS, "how τ is limited; PA ignores C", default="PA-I", static=False),
     ),
-    penalties=("l1",),
     losses=("hinge", "multiclass_hinge"),
     rules=RULE,
     why="it has no penalty; penalty='l1' means no penalty",

@@ -104,7 +104,6 @@ SCINOL = Algorithm(
     formula="w_t = clip(G/√(S² + M_t²), 1)·η/(2√(S² + M_t²)), G = −Σ g, S² = Σ g², η = 1 − Σ g·w, M_t = max |x|",
     source="Kempka, Kotłowski and Warmuth 2019, Algorithm 2 (ScInOL₂)",
     parameters=(),
-    penalties=("l1",),
     losses=("logistic", "hinge", "huber", "softmax", "multiclass_hinge"),
     rules=RULE,
     why="a penalty in every round would change its wealth without a closed form; it has none, which is penalty='l1'",

@@ -104,7 +104,6 @@ SGFT = Algorithm(
     formula="w_{t+1} = soft(w_t − η_t g_t, η_{t+1/2} λ h_t), h_t = min(V, ‖(u_1 … u_t)‖_p), u = −η g",
     source="Oiwa, Matsushima and Nakagawa 2011, (5), (6), (9), (12)",
     parameters=(ETA0, LARGER_LAM, P, V, STEP, SECOND),
-    penalties=("l1",),
     rules=RULE,
     why=WHY_L1_ONLY,
 )
@@ -234,7 +233,6 @@ CUMULATIVE_L1 = Algorithm(
     formula="on x_t: v = w_t − η_t g_t is truncated by u_t less the truncation so far, u_t = λ Σ η",
     source="Tsuruoka, Tsujii and Ananiadou 2009; Oiwa, Matsushima and Nakagawa 2011, (13), (14) with h = 1",
     parameters=(ETA0, LAM, STEP, SECOND),
-    penalties=("l1",),
     rules=CUMULATIVE_RULE,
     why=WHY_ONE_AMOUNT,
 )
@@ -243,7 +241,6 @@ SGFT_CUMULATIVE = Algorithm(
     formula="on x_t: v = w_t − η_t g_t is truncated by h_t u_t less the truncation so far; h_t as sgft",
     source="Oiwa, Matsushima and Nakagawa 2011, (13), (14)",
     parameters=(ETA0, LARGER_LAM, P, V, STEP, SECOND),
-    penalties=("l1",),
     rules=AWARE_RULE,
     why=WHY_ONE_AMOUNT,
 )

@@ -85,7 +85,6 @@ SUBGRADIENT = Algorithm(
     formula="w_{t+1} = w_t − η_t(g_t + λ·sign(w_t)), η_t = eta0/√t",
     source="Togari and Yamashita 2016, Algorithm 1; Oiwa, Matsushima and Nakagawa 2011, (2)",
     parameters=(ETA0, LAM, STEP),
-    penalties=("l1",),
     rules=RULE,
     why="a box has no subgradient at its boundary, and with ½w² its steps diverge if η_t λ > 2; use fobos",
 )
