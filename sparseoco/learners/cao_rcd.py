@@ -14,15 +14,6 @@ hinge and |y_j| + r_j for squared. Features in no example are never drawn. A sam
 ℓ_j. An intercept is the last feature, 1 in every example, with α = 0 and R_i = R; it is drawn often, because its L_i is
 the largest, and a draw reads all examples.
 
-With sample = adaptive p_t follows Δ, which Theorem 7 bounds: it begins every epoch as
-
-    p_Π = ½·p⁰_Π + ½·(S_Π G_Π)^{2/3}/Σ (S_Π' G_Π')^{2/3},    G_Π² = p⁰_Π·Σ_{i∈Π} Δ_i²,
-
-p⁰ that of lipschitz. Were all rounds drawn by p⁰, G_Π² would estimate the sum of (g_i − g̃_i)² over all of them. A
-change in every round would search a tree of the weights (Fenwick), O(log n) a round; but an epoch draws a block about
-once, so that p would hardly differ within it. 1/p_t is at most twice that of lipschitz. Draws are those of one
-configuration, which is played alone.
-
 The range R_i of a coordinate is R, or with scale = max_abs R/max_j |a_{j,i}|, the maximum over the examples with
 ω_j > 0: the box |x_i|·max_j |a_{j,i}| ≤ R of features divided by their largest absolute value. Then, without a penalty,
 the margins do not depend on the units of a feature; with sample = lipschitz only for blocks of one feature, since S_Π
@@ -208,9 +199,8 @@ CAO_RCD = Algorithm(
         ),
         categorical(
             "sample",
-            ("uniform", "lipschitz", "adaptive"),
-            "probability of drawing a block: the same for all, by its gradient bound and box, or half by these and "
-            "half by its past gradients",
+            ("uniform", "lipschitz"),
+            "probability of drawing a block: the same for all, or by its gradient bound and box",
             default="lipschitz",
         ),
         categorical(

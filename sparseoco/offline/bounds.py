@@ -164,7 +164,7 @@ def subgradient(configuration: Mapping[str, Any], penalty: str) -> Bound:
     )
 
 
-def splitting(name: str, gradients: float, extra: str = "") -> Theorem:
+def splitting(name: str, gradients: float) -> Theorem:
     """2GD + (D²/(2c) + kG²c)√T for η_t = c/√t, all of ‖g_t‖₂ and the penalty's subgradients at most G."""
 
     def theorem(configuration: Mapping[str, Any], penalty: str) -> Bound:
@@ -174,7 +174,7 @@ def splitting(name: str, gradients: float, extra: str = "") -> Theorem:
             return _fobos(T, c, q["D"], np.maximum(q["G"], q["U"]), gradients)
 
         formula = f"2GD + (D²/(2c) + {gradients:g}G²c)√T, c = eta0"
-        return Bound(name, formula, ("D", "G", "U"), compute, radius=box_radius(configuration, penalty), note=extra)
+        return Bound(name, formula, ("D", "G", "U"), compute, radius=box_radius(configuration, penalty))
 
     return theorem
 
@@ -363,10 +363,10 @@ def _missed(configuration: Mapping[str, Any]) -> float:
 #     E[Reg_T] ≤ E[4 Σ_i R_iΔ_{T,i}] ≤ 4 Σ_i R_i √(Σ_t E(ĝ_{t,i} − g̃_{t,i})²),
 #
 # the last one being the data-dependent bound of Theorem 7 (E ĝ_i² = E g_i²/p_i) and, for corrected estimates, of
-# Corollaries 6 and 7. This needs no more of p_t than that it is known before round t's draw, as with sample = adaptive;
-# there p_t is at least `KEPT` times that of lipschitz, so that the worst cases grow by 1/√KEPT. The last one is a mean
-# over runs and the whole gradients of their rounds, which no run computes, so the bounds here are its worst cases,
-# functions of L. What a run has is one sample of 4 Σ_i R_iΔ_{T,i}, `data_bound`.
+# Corollaries 6 and 7. This needs no more of p_t than that it is known before round t's draw, as with sample = adaptive
+# of caos-erm; there p_t is at least `KEPT` times that of lipschitz, so that the worst cases grow by 1/√KEPT. The last
+# one is a mean over runs and the whole gradients of their rounds, which no run computes, so the bounds here are its
+# worst cases, functions of L. What a run has is one sample of 4 Σ_i R_iΔ_{T,i}, `data_bound`.
 
 
 def caos_erm(configuration: Mapping[str, Any], penalty: str) -> Bound | NoBound:
@@ -400,15 +400,12 @@ def caos_erm(configuration: Mapping[str, Any], penalty: str) -> Bound | NoBound:
             lambda T, q: 8 * q["n"] * R * np.sqrt(T * q["blocks"] * batch * q["L2"]),
             **common,
         )
-    name, (more, factor) = "Mohri and Yang 2015, Corollaries 6 and 7", _of_kept(sample)
+    name = "Mohri and Yang 2015, Corollaries 6 and 7"
+    # With sample = adaptive, p is at least KEPT times that of lipschitz.
+    more, factor = (f"/√{KEPT:g}", KEPT**-0.5) if sample == "adaptive" else ("", 1.0)
     return Bound(
         name, f"8nR√T·Σ_j L_j{more}", ("n", "L"), lambda T, q: 8 * factor * q["n"] * R * np.sqrt(T) * q["L"], **common
     )
-
-
-def _of_kept(sample: str) -> tuple[str, float]:
-    """By how much a bound with the p of lipschitz grows: the end of its formula, and the factor."""
-    return (f"/√{KEPT:g}", KEPT**-0.5) if sample == "adaptive" else ("", 1.0)
 
 
 def optimistic_averaging(configuration: Mapping[str, Any], penalty: str) -> Bound:
@@ -451,12 +448,11 @@ def cao_rcd(configuration: Mapping[str, Any], penalty: str) -> Bound | NoBound:
             radius=R,
             expected=True,
         )
-    more, factor = _of_kept(configuration["sample"])
     return Bound(
         "Mohri and Yang 2015, Theorem 7, Corollaries 4 and 5 without a prediction",
-        f"4√T·(Σ_i (R_i L_i)^{{2/3}})^{{3/2}}{more}",
+        "4√T·(Σ_i (R_i L_i)^{2/3})^{3/2}",
         ("RL",),
-        lambda T, q: 4 * factor * np.sqrt(T) * q["RL"] ** 1.5,
+        lambda T, q: 4 * np.sqrt(T) * q["RL"] ** 1.5,
         radius=R,
         expected=True,
         note="The paper has 2√T with the prediction L/2, which assumes gradients of one sign.",

@@ -23,7 +23,7 @@ from sparseoco.learners.optimistic_averaging import averaged, played, weight_sum
 from sparseoco.learners.penalties import Penalty, find_penalty, penalty_values
 from sparseoco.offline import passes as full_passes
 from sparseoco.offline.passes import ColumnMajor, Floats, LocalPasses, PassRequest, PassResult, RowSource, SpanRows
-from sparseoco.training.validation import checked_labels, checked_rows, checked_sample_weights, output_shape
+from sparseoco.training import validation
 
 # ----------------------------------------------------------------------------------------------------------------------
 # The problem of an epoch method: configurations, loss, penalty, and the columns they train.
@@ -60,7 +60,7 @@ class EpochProblem(NamedTuple):
         definition = find_algorithm(algorithm).under(penalty_)
         if definition.online:
             raise InputError(f"{algorithm} learns from a stream: use sparseoco.Learner.", code="unsupported-algorithm")
-        outputs, response = output_shape(loss_, n_classes)
+        outputs, response = validation.output_shape(loss_, n_classes)
         positive = {"regression": (-1,), "binary": (1,)}.get(response, tuple(range(outputs)))
         configurations = tuple(definition.expand(grid))
         for configuration in configurations:
@@ -417,7 +417,7 @@ class Draws:
         R_i/R.
     sampling : Sampling
     nonzeros : float
-        Expected number of nonzeros of a drawn block, in the last epoch.
+        Expected number of nonzeros of a drawn block.
     """
 
     problem: EpochProblem
@@ -447,24 +447,12 @@ class Draws:
         self._rounds = configuration["rounds"]
         total = self._cumulative[-1]
         self.sampling = coordinate.Sampling(L, block / total if total > 0.0 else block, order, batch)
-        self._sizes = np.add.reduceat(np.diff(data.indptr)[order], np.arange(0, n, batch))
-        self.nonzeros = self._usual = math.fsum(self.sampling.chances * self._sizes)
-        self._fixed = self.sampling.chances if configuration["sample"] == "adaptive" else None
-
-    def follow(self, state: Floats) -> None:
-        """Set the probabilities of an epoch that begins with a state, if they follow it: its rounds had errors of
-        |g_i − g̃_i| ≈ √(p_Π/T)·Δ_i in the mean, with the fixed p_Π."""
-        if self._fixed is None or not self.rounds:
-            return
-        (L, _, order, batch), fixed = self.sampling, self._fixed
-        errors = state[order, 1].sum(axis=1) * np.sqrt(np.repeat(fixed, batch)[: order.size])
-        chances = adaptive_chances(fixed, block_weights(errors, self.scale[order], batch))
-        self.sampling, self._cumulative = coordinate.Sampling(L, chances, order, batch), np.cumsum(chances)
-        self.nonzeros = math.fsum(chances * self._sizes)
+        sizes_of_blocks = np.add.reduceat(np.diff(data.indptr)[order], np.arange(0, n, batch))
+        self.nonzeros = math.fsum(self.sampling.chances * sizes_of_blocks)
 
     @property
     def rounds(self) -> int:
-        """Rounds per epoch: as configured, or as many as are expected to read every nonzero once, with the fixed p.
+        """Rounds per epoch: as configured, or as many as are expected to read every nonzero once.
 
         0 if there is nothing to draw.
         """
@@ -472,7 +460,7 @@ class Draws:
             return 0
         if self._rounds != "pass":
             return int(self._rounds)
-        return max(1, round(self._all_nonzeros / self._usual))
+        return max(1, round(self._all_nonzeros / self.nonzeros))
 
     def draw(self, epoch: int, first: int, count: int) -> NDArray[np.int64]:
         """The blocks of rounds first, first + 1, … of an epoch."""
@@ -567,7 +555,6 @@ class Coordinates:
     def play(self, check: Callable[[], None] = lambda: None) -> None:
         """Play one epoch; `check` is called every few million nonzeros."""
         rounds, before = self.draws.rounds, self._rounds_played
-        self.draws.follow(self.state)
         chunk = int(full_passes.CHUNK_NONZEROS / max(1.0, self.draws.nonzeros)) + 1
         start = 0
         while start < rounds:
@@ -720,14 +707,13 @@ def fit_epochs(
     >>> fit.weights.shape, bool(fit.objective[-1, 0] < 4 * np.log(2))
     ((2, 1), True)
     """
-    if isinstance(epochs, bool) or int(epochs) != epochs or epochs < 1:
-        raise InputError(f"epochs={epochs!r} must be a whole number of at least 1.", code="invalid-option")
+    epochs = validation.check_integer("epochs", epochs)
     if isinstance(seed, bool) or int(seed) != seed or not 0 <= seed < 2**63:
         raise InputError(f"seed={seed!r} must be a whole number from 0 to 2**63 − 1.", code="invalid-option")
     n_features = X.shape[1] if getattr(X, "ndim", 0) == 2 else 0
-    matrix = checked_rows(X, n_features, np.dtype(np.float64))
-    labels = checked_labels(y, matrix.shape[0], n_classes)
-    weights = checked_sample_weights(sample_weight, matrix.shape[0])
+    matrix = validation.checked_rows(X, n_features, np.dtype(np.float64))
+    labels = validation.checked_labels(y, matrix.shape[0], n_classes)
+    weights = validation.checked_sample_weights(sample_weight, matrix.shape[0])
     problem = EpochProblem.of(algorithm, loss, penalty, grid, n_classes, n_features)._replace(intercept=fit_intercept)
     size = len(problem.configurations)
     fit = Fit(

@@ -210,10 +210,7 @@ BLOCKS = [(1, "consecutive"), (2, "consecutive"), (2, "random")]
 
 @pytest.mark.parametrize(
     ("objective", "scale", "sample", "blocks"),
-    [
-        *covering(LOSSES, ["none", "max_abs"], ["uniform", "lipschitz"], BLOCKS),
-        *((objective, "max_abs", "adaptive", blocks) for objective, blocks in zip(LOSSES, BLOCKS * 2, strict=True)),
-    ],
+    covering(LOSSES, ["none", "max_abs"], ["uniform", "lipschitz"], BLOCKS),
 )
 def test_cao_rcd(objective: tuple[str, float], scale: str, sample: str, blocks: tuple[int, str]) -> None:
     """Theorem 7 and Corollaries 4 and 5 with no prediction, over |x_i| ≤ R or |x_i| ≤ R_i.

@@ -114,7 +114,7 @@ def cao_rcd(
     box = ranges_of(A, y, R, scale)
     L = bounds_of(A, y, loss, box)
     order = permutation_of(n, seed) if partition == "random" else np.arange(n)
-    blocks, fixed = chances_of(L, box, batch, sample, order)
+    blocks, p = chances_of(L, box, batch, sample, order)
     g_sum, squares, Delta, g_last = np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n)
     sigma_sum, sigma_x = np.zeros(n), np.zeros(n)
 
@@ -129,9 +129,6 @@ def cao_rcd(
 
     t = 0
     for epoch in range(1, epochs + 1):
-        sides = np.array([box[block].sum() * np.linalg.norm(Delta[block]) for block in blocks])
-        seen = (sides * np.sqrt(fixed)) ** (2 / 3)
-        p = mixed(fixed, seen) if sample == "adaptive" else fixed
         if chances is not None:
             chances.append(p)
         for k in range(rounds):

@@ -73,7 +73,7 @@ CONFIGURATIONS = st.fixed_dictionaries(
         "batch": st.sampled_from([1, 1, 2, 3, 20]),
         "partition": st.sampled_from(["consecutive", "random"]),
         "predict_gradient": st.sampled_from(tuple(PREDICTIONS)),
-        "sample": st.sampled_from(["uniform", "lipschitz", "adaptive"]),
+        "sample": st.sampled_from(["uniform", "lipschitz"]),
         "scale": st.sampled_from(["none", "max_abs"]),
     }
 )

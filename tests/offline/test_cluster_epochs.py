@@ -136,7 +136,6 @@ CASES = {
         2,
     ),
     "adaptive": ("caos-erm", "l1", ADAPTIVE, 3),
-    "cao-rcd, adaptive": ("cao-rcd", "l1", cao_rcd_grid(batch=4, sample="adaptive")[:1], 3),
     "cao-rcd, l1": ("cao-rcd", "l1", cao_rcd_grid(batch=4), 3),
     "cao-rcd, elastic net": ("cao-rcd", "elastic_net", cao_rcd_grid(batch=4, partition="random"), 2),
 }
@@ -279,7 +278,7 @@ def dying(function: Callable[..., Any], steps: Iterator[int], moment: int, error
         *(pytest.param("caos-erm", problems.caos_erm_grid(way), marks=pytest.mark.slow) for way in ({}, PREVIOUS)),
         ("caos-erm", ADAPTIVE),
         ("optimistic-averaging", AVERAGED),
-        ("cao-rcd", cao_rcd_grid(sample="adaptive")[:1]),
+        ("cao-rcd", cao_rcd_grid()[:1]),
     ],
     ids=["serial", "previous", *METHODS],
 )

@@ -358,7 +358,7 @@ def test_the_first_rows_may_be_of_one_class(weighted_store: Path, tmp_path: Path
 
 
 EPOCHS = 4
-OF_FEATURES = {"batch": [2], "sample": ["adaptive"], "scale": ["max_abs"]}
+OF_FEATURES = {"batch": [2], "sample": ["lipschitz"], "scale": ["max_abs"]}
 
 
 def algorithms(R: float) -> dict[str, dict[str, Any]]:
