@@ -139,13 +139,11 @@ class Pair(NamedTuple):
         return self._compared(margin * self.unit, 0.0)
 
     def _compared(self, margin: float | None, least: float) -> Comparison:
-        found = _comparison(self.what, len(self.left), self._difference(), margin, least, self.percent)
-        return found._replace(elsewhere=self.elsewhere, only=self.only)
-
-    def _difference(self) -> Estimate:
-        """The mean of left − right."""
+        pairs = len(self.left)
         average, error = mean_and_error([a - b for a, b in zip(self.left, self.right, strict=True)])
-        return Estimate(average, error * sqrt(1 + len(self.left) * self.overlap), len(self.left) - 1)
+        found = Estimate(average, error * sqrt(1 + pairs * self.overlap), pairs - 1)
+        tested = _comparison(self.what, pairs, found, margin, least, self.percent)
+        return tested._replace(elsewhere=self.elsewhere, only=self.only)
 
 
 def in_the_mean(groups: Sequence[Sequence[Comparison]]) -> Comparison:

@@ -105,9 +105,9 @@ def find_sources(data: Path, sources: Sequence[DocumentSource]) -> tuple[list[Do
     return list(available.values()), files
 
 
-def missing_sources(known: Sequence[DocumentSource], found: Iterable[DocumentSource]) -> list[DocumentSource]:
-    """The preferred source of each set that has none in the folder."""
-    preferred = {source.name: source for source in reversed(known)}
+def missing_titles(known: Sequence[DocumentSource], found: Iterable[DocumentSource]) -> list[str]:
+    """The title of the preferred source of each set that has none in the folder."""
+    preferred = {source.name: source.title for source in reversed(known)}
     there = {source.name for source in found}
     return [preferred[name] for name in dict.fromkeys(source.name for source in known) if name not in there]
 

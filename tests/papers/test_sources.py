@@ -123,8 +123,9 @@ def test_the_papers_documents_come_first_and_what_is_absent_is_named(tmp_path: P
         assert [source.name for source in sources] == [name]
         assert wanted in sources[0].files
         assert files[wanted] == tmp_path / file
-    names = [source.name for source in papers.missing_sources(known, sources)]
-    assert names == ["books", "electronics", "kitchen", *(f"{domain}-text" for domain in DOMAINS)]
+    first = {source.name: source.title for source in reversed(known)}
+    missing = ["books", "electronics", "kitchen", *(f"{domain}-text" for domain in DOMAINS)]
+    assert papers.missing_titles(known, sources) == [first[name] for name in missing]
 
 
 def test_reviews_of_more_than_two_classes_are_refused(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from sparseoco.papers.caos import runs
 from sparseoco.papers.claims import Measured, Pair, find_evidence, format_mean, judge, read_claims
 from sparseoco.papers.experiment import Experiment, Run, check_repetitions, lines_by, look, read_schemas, render
 from sparseoco.papers.rows import Records, Row, column, extend, grouped, mean, mean_and_error, mean_rows, select
-from sparseoco.papers.sources import Documents, DocumentSource, choose_sources, find_sources, missing_sources
+from sparseoco.papers.sources import Documents, DocumentSource, choose_sources, find_sources, missing_titles
 from sparseoco.report import charts
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -298,8 +298,7 @@ def reproduce_caos(data: Path, out: Path, *, repetitions: int = 8) -> Path:
             extend(records, _data_set(run._replace(title=source.title), source, documents, repetitions))
         return records | judge(find_evidence(CLAIMS, Measures(records)))
 
-    missing = [source.title for source in missing_sources(known, sources)]
-    inputs = {"repetitions": repetitions, "missing": missing}
+    inputs = {"repetitions": repetitions, "missing": missing_titles(known, sources)}
     return CAOS.run(Run(out), compute, inputs, files)
 
 

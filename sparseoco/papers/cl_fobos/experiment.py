@@ -379,7 +379,7 @@ def reproduce_cl_fobos(
     chosen, files = sources.find_sources(data, sources.choose_sources(first, f"{first}-text"))
     inputs: dict[str, Any] = {
         "domain": first,
-        "missing": [source.title for source in sources.missing_sources(known, found)],
+        "missing": sources.missing_titles(known, found),
         "repetitions": repetitions,
         "rounds": rounds,
     }

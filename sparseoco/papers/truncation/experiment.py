@@ -337,10 +337,7 @@ def _reproduce(paper: runs.Paper, data: Path, out: Path, *, passes: int | None =
         tested = {rule: truncation_claims(paper.name, records, rule) for rule in runs.RULES}
         return records | claims.judge_by_rules(tested, paper.rule)
 
-    inputs: dict[str, Any] = {
-        **protocol._asdict(),
-        "missing": [source.title for source in sources.missing_sources(known, found)],
-    }
+    inputs = protocol._asdict() | {"missing": sources.missing_titles(known, found)}
     experiment = Experiment(paper.name, _SCHEMAS, partial(truncation_page, paper))
     return experiment.run(Run(out), compute, inputs, files)
 

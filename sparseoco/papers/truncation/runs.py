@@ -183,8 +183,7 @@ class Trial(NamedTuple):
 
     def fold_rows(self, fold: int) -> NDArray[np.int64]:
         """The rows of a fold, in order."""
-        rows: NDArray[np.int64] = fold_rows(self.method.search.seed, 0, len(self.documents.labels), fold, self.folds)
-        return rows
+        return np.asarray(fold_rows(self.method.search.seed, 0, len(self.documents.labels), fold, self.folds))
 
     def learned(self, held: Sequence[int]) -> NDArray[np.bool_]:
         """(n,) whether a row is in the training set, if these folds are held out."""
