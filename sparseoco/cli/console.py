@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
@@ -46,6 +47,13 @@ def check_address_space() -> None:
 def print_line(text: object = "") -> None:
     """Print a line on standard output; names in it cannot end it, see `printable`."""
     print(printable(str(text)))
+
+
+def as_dicts(value: Any) -> Any:
+    """A value for JSON: its named tuples, and those in it, as dicts."""
+    if hasattr(value, "_asdict"):
+        return {name: as_dicts(item) for name, item in value._asdict().items()}
+    return [as_dicts(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def print_next(what: str, *command: object) -> None:

@@ -5,11 +5,11 @@ import json
 import shlex
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sparseoco.cli.console import names_of_keys, output, print_line, print_next, print_table, progress_bars
+from sparseoco.cli.console import as_dicts, names_of_keys, output, print_line, print_next, print_table, progress_bars
 from sparseoco.cli.options import ANALYSIS, INFORMATION, RUNS, START, ClusterFile, Count, command, size_in_bytes, stated
 from sparseoco.core.errors import GROUPS, InputError, error_entries, unsupported
 from sparseoco.core.formatting import did_you_mean, duration, not_one_of, plural
@@ -296,7 +296,7 @@ def doctor(file: Location | None = None, *, cluster_file: ClusterFile = None, as
 
     findings = examine(file, cluster_file)
     if as_json:
-        print(json.dumps([finding._asdict() for finding in findings], indent=1))
+        print(json.dumps(as_dicts(findings), indent=1))
     else:
         for finding in findings:
             suffix = f" [{finding.code}]" if finding.code else ""
@@ -327,18 +327,11 @@ def status(run: Location, *, as_json: bool = False, watch: Interval = None) -> N
 
     while True:
         found = read_status(run)
-        print(json.dumps(_plain(found) | {"under_way": found.under_way})) if as_json else _print_status(found)
+        print(json.dumps(as_dicts(found) | {"under_way": found.under_way})) if as_json else _print_status(found)
         if watch is None or found.ended:
             return
         time.sleep(watch)
         print_line()
-
-
-def _plain(value: Any) -> Any:
-    """Named tuples as dicts."""
-    if hasattr(value, "_asdict"):
-        return {name: _plain(item) for name, item in value._asdict().items()}
-    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _print_status(found: "Status") -> None:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from sparseoco.cli.console import print_error, print_line, print_table, progress_bars
+from sparseoco.cli.console import as_dicts, print_error, print_line, print_table, progress_bars
 from sparseoco.cli.options import MODELS, READING, STEPS, ClusterFlags, ModelOptions, Positive, ReadingFlags, command
 from sparseoco.core.errors import unsupported
 from sparseoco.core.formatting import integer, metric_name, metric_with_error, percent, plural, signed
@@ -239,7 +239,7 @@ def explain(
     with _texts(opened, inputs, given) as batches:
         for explanation in explain_batches(explainer, batches, ids or ()):
             if as_json:
-                print(json.dumps(explanation.described, ensure_ascii=False))
+                print(json.dumps(as_dicts(explanation), ensure_ascii=False))
             else:
                 print_explanation(explanation)
 
@@ -281,7 +281,7 @@ def compare(
     with progress_bars():
         found = compare_models(Model(first), Model(second), evaluate, limit=features)
     if as_json:
-        print(json.dumps(found.described, indent=1, ensure_ascii=False))
+        print(json.dumps(as_dicts(found), indent=1, ensure_ascii=False))
     else:
         print_comparison(found)
 

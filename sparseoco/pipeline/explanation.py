@@ -54,11 +54,6 @@ class Explanation(NamedTuple):
     terms: list[TermContribution]
     rest: float
 
-    @property
-    def described(self) -> dict[str, Any]:
-        """As JSON."""
-        return self._asdict() | {"terms": [term._asdict() for term in self.terms]}
-
 
 class Explainer:
     """Explains the predictions of a model.
@@ -219,12 +214,6 @@ class ModelComparison(NamedTuple):
     evaluations: list[OptionChange]
     same_text: bool
     trained_on: tuple[list[str], list[str]]
-
-    @property
-    def described(self) -> dict[str, Any]:
-        """As JSON."""
-        tables = ("options", "gained", "lost", "changed", "evaluations")
-        return self._asdict() | {name: [row._asdict() for row in getattr(self, name)] for name in tables}
 
 
 def compare_models(

@@ -170,7 +170,7 @@ def predict_lines(model: Model) -> None:
 def commands(folder: Path, original: Model) -> Iterator[Any]:
     yield lambda: predict_lines(Model(folder))
     yield lambda: list(Explainer(Model(folder)).explain(["alpha beta", "the"]))
-    yield lambda: compare_models(Model(folder), original).described
+    yield lambda: compare_models(Model(folder), original)
     yield lambda: export_sklearn(Model(folder), folder.parent / "model.skops")
 
 

@@ -16,6 +16,7 @@ from scipy.stats import binomtest
 from sklearn import metrics as sk
 from sklearn.preprocessing import label_binarize
 
+from sparseoco.cli.console import as_dicts
 from sparseoco.core.errors import InputError
 from sparseoco.datasets.corpora import data_folder
 from sparseoco.pipeline import demo, evaluation
@@ -432,7 +433,7 @@ def test_what_changed(tmp_path: Path, cli: Cli) -> None:
     dot = sum(weights[0][name] * weights[1][name] for name in changes)
     norms = [sum(w * w for w in of.values()) ** 0.5 for of in weights]
     assert found.cosine == pytest.approx(dot / (norms[0] * norms[1]))
-    assert json.dumps(found.described)
+    assert json.dumps(as_dicts(found))
     assert [row.feature for row in compare_models(second, first).lost] == ["fern"]
 
 
