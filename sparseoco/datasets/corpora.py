@@ -19,7 +19,7 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 from typing_extensions import TypedDict
 
 from sparseoco.core.errors import InputError, StorageError
@@ -28,6 +28,7 @@ from sparseoco.core.logs import report_progress
 from sparseoco.storage.commit import commit_json, digest_file, digest_value, read_validated, with_other_keys
 from sparseoco.storage.locations import storage_error, storage_errors, toml_value
 from sparseoco.storage.temporary import temporary_folder
+from sparseoco.store.manifest import Record
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Where the cards of corpora are, and their names; loads no library.
@@ -147,11 +148,7 @@ class _Marker(TypedDict):
     digest: str  # of the card
 
 
-class _Record(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class CardFile(_Record):
+class CardFile(Record):
     """A file of a corpus, as its authors publish it."""
 
     url: str
@@ -166,7 +163,7 @@ class CardFile(_Record):
         return PurePosixPath(urlsplit(self.url).path).name
 
 
-class Card(_Record):
+class Card(Record):
     """The description of a corpus. `ingest` has `inputs`, relative to the fetched folder, and options of ingest."""
 
     name: str = Field(pattern="^[a-z0-9][a-z0-9.-]*$")

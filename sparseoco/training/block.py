@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from typing_extensions import TypedDict
 
 from sparseoco import __version__
@@ -29,7 +29,7 @@ from sparseoco.storage import commit
 from sparseoco.storage.locations import Location, location
 from sparseoco.storage.tables import Row
 from sparseoco.store.corpus import Corpus
-from sparseoco.store.manifest import ClassEntry
+from sparseoco.store.manifest import ClassEntry, Record
 from sparseoco.store.shards import Store
 from sparseoco.store.terms import grouped_features, read_feature_subset, read_group_table
 from sparseoco.store.weighting import COUNTS, Weighting
@@ -48,10 +48,8 @@ Key = tuple[int, str]
 """A configuration in a fold: the number of the fold and the identity of the configuration."""
 
 
-class Origin(BaseModel):
+class Origin(Record):
     """The model that a run starts from: its path, and the SHA-256 of its model.json, which has digests of the rest."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     model: str
     sha256: str
@@ -65,17 +63,18 @@ class Origin(BaseModel):
     def open(self) -> Model:
         """Open the model. Raises `StorageError` if it has been replaced."""
         path = location(self.model)
-        if commit.digest_file(path / "model.json") != self.sha256:
-            raise StorageError(
-                f"{path} was replaced while a run was starting from it: run again.", code="model-replaced"
-            )
+        _check_digest(path / "model.json", self.sha256)
         return Model(path)
 
 
-class FeatureGroups(BaseModel):
-    """The groups of features of a penalty: `FIELD`, or the path of a table and the SHA-256 of its bytes."""
+def _check_digest(path: Location, sha256: str) -> None:
+    """Raises `StorageError` if a file is no longer the one that was pinned by its digest."""
+    if commit.digest_file(path) != sha256:
+        raise StorageError(f"{path} was replaced while a run was using it: run again.", code="model-replaced")
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+
+class FeatureGroups(Record):
+    """The groups of features of a penalty: `FIELD`, or the path of a table and the SHA-256 of its bytes."""
 
     source: str
     sha256: str
@@ -103,8 +102,7 @@ class FeatureGroups(BaseModel):
         if self.source == FIELD:
             return grouped_features(store, None)
         path = location(self.source)
-        if commit.digest_file(path) != self.sha256:
-            raise StorageError(f"{path} was replaced while a run was using it: run again.", code="model-replaced")
+        _check_digest(path, self.sha256)
         return grouped_features(store, read_group_table(path))
 
     def described(self, store: Store, weights: NDArray[Any]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from sparseoco.core.errors import DamagedError, unsupported
 from sparseoco.storage.commit import Moderate
 from sparseoco.storage.locations import Location
 from sparseoco.storage.tables import read_parquet_file
+from sparseoco.store.manifest import Record
 from sparseoco.training.learner import Learner
 from sparseoco.training.metrics import exact_curve, never_predicted, ratios
 from sparseoco.training.options import ThresholdRule
@@ -195,7 +196,7 @@ class Threshold(BaseModel):
     reached: bool = True
 
 
-class Thresholds(BaseModel):
+class Thresholds(Record):
     """The thresholds of a model: one for two classes, one per class for several labels per document.
 
     Parameters
@@ -203,8 +204,6 @@ class Thresholds(BaseModel):
     rule : how they were chosen.
     rows : documents they were chosen on.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     rule: ThresholdRule
     outputs: tuple[Threshold, ...]

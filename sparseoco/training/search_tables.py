@@ -10,14 +10,17 @@ from sparseoco.storage.locations import Location, location
 from sparseoco.storage.tables import read_parquet_file
 from sparseoco.training.options import COMPUTED
 
+OF_CONFIGURATION = (
+    ("configuration", pa.int32()),
+    ("algorithm", pa.string()),
+    ("parameters", pa.string()),  # canonical JSON
+    ("tf", pa.string()),  # how counts are weighted
+    ("idf", pa.bool_()),
+    ("norm", pa.string()),
+)
 METRICS_SCHEMA = pa.schema(
     [
-        ("configuration", pa.int32()),
-        ("algorithm", pa.string()),
-        ("parameters", pa.string()),  # canonical JSON
-        ("tf", pa.string()),  # how counts are weighted
-        ("idf", pa.bool_()),
-        ("norm", pa.string()),
+        *OF_CONFIGURATION,
         ("loss", pa.string()),
         ("penalty", pa.string()),
         ("fold", pa.int32()),

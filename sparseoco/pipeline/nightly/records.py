@@ -25,6 +25,7 @@ from sparseoco.storage.tables import Row, read_parquet_file, write_parquet, writ
 from sparseoco.store.weighting import Weighting
 from sparseoco.training.models import PROMOTED
 from sparseoco.training.options import METRICS, Configuration, Select
+from sparseoco.training.search_tables import OF_CONFIGURATION
 from sparseoco.training.stream import NO_FOLD
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -49,12 +50,7 @@ HISTORY = pa.schema(
         ("new_terms", pa.int64()),  # features added; null where they are hashed
         ("dropped_terms", pa.int64()),  # occurrences of terms outside the vocabulary; null as above and for the first
         ("unknown_share", pa.float64()),  # dropped_terms as a fraction of all occurrences
-        ("configuration", pa.int32()),  # of the candidate; null, as the next columns, if there is none
-        ("algorithm", pa.string()),
-        ("parameters", pa.string()),  # canonical JSON
-        ("tf", pa.string()),  # how counts are weighted
-        ("idf", pa.bool_()),
-        ("norm", pa.string()),
+        *OF_CONFIGURATION,  # of the candidate; null, as the next columns, if there is none
         ("nonzeros", pa.int64()),
         ("window", pa.int32()),  # increments in the window it was chosen by
         ("window_error", pa.float64()),
@@ -79,12 +75,7 @@ HISTORY = pa.schema(
 CONFIGURATIONS = pa.schema(
     [
         ("increment", pa.int32()),
-        ("configuration", pa.int32()),
-        ("algorithm", pa.string()),
-        ("parameters", pa.string()),
-        ("tf", pa.string()),
-        ("idf", pa.bool_()),
-        ("norm", pa.string()),
+        *OF_CONFIGURATION,
         ("documents", pa.int64()),
         ("progressive_loss", pa.float64()),  # of the increment's documents
         ("progressive_error", pa.float64()),
@@ -140,8 +131,7 @@ def read_history(run: Location, name: str, first: int = 1) -> list[Row]:
     Raises `StorageError` for a file that cannot be read.
     """
     table = _read_table(run, name)
-    rows: list[Row] = (table if first == 1 else table.filter(pc.field("increment") >= first)).to_pylist()
-    return rows
+    return list((table if first == 1 else table.filter(pc.field("increment") >= first)).to_pylist())
 
 
 def _read_table(run: Location, name: str) -> pa.Table:
