@@ -5,8 +5,9 @@ import platform
 import re
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -506,11 +507,11 @@ class Removed(NamedTuple):
 
 
 class _Unneeded(NamedTuple):
-    """A model, a folder or a file that may go."""
+    """A model, a folder or files that may go, and the call that removes it."""
 
     kind: str
-    path: Location
     files: list[tuple[Location, int]]
+    remove: Callable[[], None]
 
 
 def clean(folder: Location, *, keep_models: int | None = None, dry_run: bool = False) -> list[Removed]:
@@ -554,7 +555,7 @@ def clean(folder: Location, *, keep_models: int | None = None, dry_run: bool = F
         removed: dict[str, Removed] = {}
         for entry in found:
             if not dry_run:
-                _remove(entry)
+                entry.remove()
             before = removed.get(entry.kind, Removed(entry.kind, 0, 0))
             size = sum(size for _, size in entry.files)
             removed[entry.kind] = Removed(entry.kind, before.files + len(entry.files), before.bytes + size)
@@ -565,7 +566,7 @@ def _unneeded(folder: Location, store: Location, keep_models: int | None) -> Ite
     """Everything that may go; it is found before anything is removed."""
     manifest, history = latest_manifest(store), records.read_history(folder, "history")
     for model in records.unneeded_models(folder, history, keep_models):
-        yield _Unneeded("models", model, files_below(model))
+        yield _Unneeded("models", files_below(model), partial(records.remove_model, model))
     if (folder / "run.json").exists():
         yield from _of_other_settings(folder)
     if manifest is not None:
@@ -575,12 +576,12 @@ def _unneeded(folder: Location, store: Location, keep_models: int | None) -> Ite
         here = [path for path in staging if isinstance(path, Path) and path.name not in (boot(), "shared")]
         earlier = [path for path in here if path.stat().st_mtime < time.time() - TEMPORARY_SECONDS]
         for own in earlier:
-            yield _Unneeded("staging files of an earlier boot", own, files_below(own))
+            yield _Unneeded("staging files of an earlier boot", files_below(own), partial(commit.remove_folder, own))
         if len(earlier) == len(staging):  # otherwise a killed ingest may use them when it resumes
             listed = _listed(store, manifest)
             for path, size in files_below(store, recursive=False):
                 if _DATA_FILE.fullmatch(path.name) and path.name not in listed:
-                    yield _Unneeded("data files that no manifest lists", path, [(path, size)])
+                    yield _Unneeded("data files that no manifest lists", [(path, size)], partial(_remove, path))
 
 
 def _of_other_settings(folder: Location) -> Iterator[_Unneeded]:
@@ -596,8 +597,9 @@ def _of_other_settings(folder: Location) -> Iterator[_Unneeded]:
                 state = commit.read_validated(path, _State)
                 setting = (state.block or state).setting
                 if not is_of_search(setting, wanted):
-                    learner = [files[state.learner]] if state.learner in files else []
-                    yield _Unneeded("cells and checkpoints of other settings", path, [(path, size), *learner])
+                    own = [(path, size)] + ([files[state.learner]] if state.learner in files else [])
+                    removing = partial(_remove, *(path for path, _ in own))
+                    yield _Unneeded("cells and checkpoints of other settings", own, removing)
 
 
 def _listed(store: Location, last: Manifest) -> set[str]:
@@ -610,12 +612,6 @@ def _listed(store: Location, last: Manifest) -> set[str]:
     return names
 
 
-def _remove(entry: _Unneeded) -> None:
-    match entry.kind:
-        case "models":
-            records.remove_model(entry.path)
-        case "staging files of an earlier boot":
-            commit.remove_folder(entry.path)
-        case _:
-            for path, _ in entry.files:
-                commit.remove_file(path)
+def _remove(*paths: Location) -> None:
+    for path in paths:
+        commit.remove_file(path)
