@@ -42,10 +42,8 @@ def _corpora() -> Iterable[str]:
 
 
 COMPLETERS: dict[str, Callable[[], Iterable[str]]] = {
-    "algorithm": lambda: algorithm_names(),
-    "algorithms": lambda: algorithm_names(),
+    **dict.fromkeys(("algorithm", "algorithms", "learner"), lambda: algorithm_names()),
     "corpus": _corpora,
-    "learner": lambda: algorithm_names(),
     "loss": lambda: ("auto", *LOSS_NAMES),
     "metric": lambda: METRICS,
     "paper": lambda: PAPERS,
@@ -64,31 +62,22 @@ COMPLETERS: dict[str, Callable[[], Iterable[str]]] = {
 
 
 METAVARS = {
-    "columns": "FIELD",
-    "also": "MODEL",
+    **dict.fromkeys(("columns", "id_field", "label_field", "text_field"), "FIELD"),
+    **dict.fromkeys(("also", "features_from", "warm_start"), "MODEL"),
+    **dict.fromkeys(("classes", "loss", "metric", "penalty"), "NAME"),
+    **dict.fromkeys(("max_memory", "memory"), "SIZE"),
     "keep_top": "SHARE",
     "keep_class": "CLASS",
     "alphas": "A,A,…",
     "class_weight": "balanced|CLASS=WEIGHT,…",
-    "classes": "NAME",
-    "features_from": "MODEL",
     "idf": "true|false,…",
-    "id_field": "FIELD",
-    "label_field": "FIELD",
-    "loss": "NAME",
-    "max_memory": "SIZE",
-    "memory": "SIZE",
     "norm": "none|l2,…",
     "ngram_range": "MIN,MAX",
-    "metric": "NAME",
-    "penalty": "NAME",
     "scheduler": "ADDRESS",
     "select": "RULE",
     "stop_words": "english|FILE",
-    "text_field": "FIELD",
     "tf": "count|binary|log,…",
     "time_limit": "DURATION",
-    "warm_start": "MODEL",
 }
 """Placeholders of fields for which that of the type says too little."""
 
@@ -462,8 +451,7 @@ class _Plain(TyperCommand if TYPE_CHECKING else object):  # type: ignore[misc]
             if times > 1 and isinstance(param, TyperOption) and not (param.multiple or param.is_eager):
                 flags = "/".join((*param.opts, *param.secondary_opts))
                 raise InputError(f"{flags} is given {times} times: it takes one value.", code="invalid-option")
-        rest: list[str] = super().parse_args(ctx, args)
-        return rest
+        return list(super().parse_args(ctx, args))
 
 
 class Command(_Plain, TyperCommand):

@@ -437,9 +437,9 @@ class TaskPool:
             except Exception as error:
                 raise self._error(error) from error
 
-    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+    def call(self, function: Callable[..., T], *arguments: Any) -> T:
         """Run one task and return its result. Raises `TaskError` if it failed."""
-        (found,) = self.map(function, [arguments])
+        found: T = self.map(function, [arguments])[0]
         return found
 
     def map(

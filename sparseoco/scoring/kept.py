@@ -268,7 +268,7 @@ def keep(job: TextJob, scores: Listed, options: ScoreOptions, work: Scoring | No
         rows = scored.over_parts(job, scores.parts, "keep", _keep_part_rows, order, border)
         entries = [entry for part in rows for entry in part]
     else:
-        keeping = Keeping(str(job.out), str(job.staging), work, order, border)
+        keeping = Keeping(str(job.out), str(job.staging), work, order, border, work.options)
         given = _by_path(sources)  # the names of parts depend on the names and keys with which sources were scored
         known = [given[real_path(entry.path)]._replace(absolute=entry.path, key=entry.key) for entry in scores.sources]
         found, digests = pass_over(job, with_unique_names(known, []), keeping)
@@ -340,16 +340,8 @@ class Keeping(NamedTuple):
     scoring: Scoring
     ranking: Ranking
     border: Border
-
-    @property
-    def step(self) -> str:
-        """The name of the work."""
-        return "keep"
-
-    @property
-    def options(self) -> TextOptions:
-        """How documents are read."""
-        return self.scoring.options
+    options: TextOptions
+    step: str = "keep"
 
     def path(self, split: Split) -> str:
         """The staged description of the kept documents of a split."""

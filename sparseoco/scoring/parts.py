@@ -383,11 +383,7 @@ class Scoring(NamedTuple):
     models: tuple[ModelEntry, ...]
     options: TextOptions
     labelled: bool
-
-    @property
-    def step(self) -> str:
-        """The name of the work."""
-        return "score"
+    step: str = "score"
 
     def path(self, split: Split) -> str:
         """The file of the part of a split, named by all it depends on."""

@@ -718,12 +718,12 @@ def choose_bins(job: TextJob, counts: list[PartialCounts]) -> tuple[TextJob, lis
     chosen: dict[str, NumberField] = {}
     for name, field in job.options.fields.items():
         if isinstance(field, NumberField) and field.transform == "bins" and field.cuts is None:
-            cuts = job.tasks(quantile_cuts, paths, name, field.bins).result()
+            cuts = job.tasks.submit(quantile_cuts, paths, name, field.bins).result()
             chosen[name] = field.model_copy(update={"cuts": cuts})
     if not chosen:
         return job, counts
     options = job.options.model_copy(update={"fields": job.options.fields | chosen})
-    binned = [job.tasks(bin_counts, split, options) for split in counts]
+    binned = [job.tasks.submit(bin_counts, split, options) for split in counts]
     return job._replace(options=options), [result.result() for result in binned]
 
 

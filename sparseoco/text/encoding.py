@@ -49,7 +49,7 @@ def merge_frequencies(job: TextJob, previous: Manifest | None, paths: list[str])
         targets = [job.staging / f"{digest_value(group)[:32]}.frequencies" for group in groups]
         job.wait("sum", [job.once(target, _sum_group, group) for target, group in zip(targets, groups, strict=True)])
         paths = list(map(str, targets))
-    entry: FileEntry = job.tasks(_write_sum, str(job.out), previous, paths).result()
+    entry: FileEntry = job.tasks.submit(_write_sum, str(job.out), previous, paths).result()
     return entry
 
 
@@ -225,7 +225,7 @@ def drop_duplicates(job: TextJob, counts: list[PartialCounts], store: Store | No
     groups, ranges = range(exchange.n_groups), range(exchange.n_ranges)
     divided = [(exchange.path("group-ids", n), n, exchange.group(names, n)) for n in groups]
     job.wait("compare", [job.once(path, _divide_ids, exchange, str(job.out), *group) for path, *group in divided])
-    compared = [job.tasks(_compare_ids, exchange, len(shards), number) for number in ranges]
+    compared = [job.tasks.submit(_compare_ids, exchange, len(shards), number) for number in ranges]
     found: list[tuple[int, int]] = [pair for result in compared if (pair := result.result()) is not None]
     if not found:
         return counts
@@ -239,7 +239,7 @@ def drop_duplicates(job: TextJob, counts: list[PartialCounts], store: Store | No
     for group in groups:
         files = range(group * exchange.group_size, min(exchange.n_pieces, (group + 1) * exchange.group_size))
         own = {file: counts[file - len(shards)] for file in files if file >= len(shards)}
-        dropping.append(job.tasks(_drop_rows, exchange, group, own))
+        dropping.append(job.tasks.submit(_drop_rows, exchange, group, own))
     return [split for result in dropping for split in result.result()]
 
 

@@ -472,7 +472,7 @@ def build_features(
     n_fields = len(job.options.naming.namespaces or [()])
     known_sizes = np.zeros(n_fields, np.int64)
     folders = str(job.out), str(job.staging)
-    staged = [job.tasks(stage_known_terms, *folders, entry, n_known, job.options) for entry in known_files]
+    staged = [job.tasks.submit(stage_known_terms, *folders, entry, n_known, job.options) for entry in known_files]
     found = 0
     for result in staged:
         name, n_terms, sizes = result.result()
@@ -500,14 +500,14 @@ def build_features(
     tokens = job.once(path("tokens"), vocabulary.collect_tokens, exchange) if extends else None
     job.wait("merge", [job.once(path("group-ngrams", n), merge_group, exchange, n, members[n]) for n in groups])
     job.wait("merge", [job.once(path("range-ngrams", n), merge_range, selection, n) for n in ranges])
-    n_features: int = job.tasks(choose_features, selection, store is None).result()
+    n_features: int = job.tasks.submit(choose_features, selection, store is None).result()
     if 0 < n_known <= 2**31 < n_features:
         raise InputError(
             f"{job.out} would have more than 2^31 features: ingest into a new folder.", code="too-many-terms"
         )
     if tokens is not None:
         tokens.result()
-    numbering = [job.tasks(number_range, selection, r, n_features, str(job.out)) for r in ranges]
+    numbering = [job.tasks.submit(number_range, selection, r, n_features, str(job.out)) for r in ranges]
     written = job.wait("number", numbering)
     job.wait("number", [job.once(path("group-ids", n), gather_ids, exchange, n) for n in groups])
     files = tuple(entry for entry in written if isinstance(entry, FileEntry))

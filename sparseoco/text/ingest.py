@@ -108,12 +108,12 @@ def ingest(
         files = previous.features.files if previous is not None else ()
         if options.hash_bits is not None:
             names = tuple(shard.names for shard in shards if shard.names)
-            files = job.tasks(add_files, job.out, "names", files, names).result()
+            files = job.tasks.submit(add_files, job.out, "names", files, names).result()
             bits = options.hash_bits
             features = FeatureTable(kind="hashed", count=1 << bits, files=files, hash_bits=bits)
         else:
             assert feature_map is not None
-            files = job.tasks(add_files, job.out, "vocabulary", files, new_terms).result()
+            files = job.tasks.submit(add_files, job.out, "vocabulary", files, new_terms).result()
             features = FeatureTable(kind="vocabulary", count=feature_map.n_features, files=files)
     rows = [0] * len(sources)
     for split in counts:

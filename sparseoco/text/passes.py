@@ -77,14 +77,11 @@ class Tasks(NamedTuple):
     """Runs steps: functions of paths and small values."""
 
     submit: Callable[..., Result]
+    """Starts a function with arguments."""
     width: int
     """Number of steps that run at once."""
     on_machine: bool
     """Whether they run on this machine."""
-
-    def __call__(self, function: Callable[..., Any], *arguments: Any) -> Result:
-        """Start `function(*arguments)`."""
-        return self.submit(function, *arguments)
 
     def in_order(self, calls: Iterable[Sequence[Any]], ahead: int) -> Iterator[Any]:
         """The results of calls, each a function and its arguments, in order, with at most `ahead` of them pending.
@@ -96,7 +93,7 @@ class Tasks(NamedTuple):
         failure: SparseocoError | None = None
         while failure is None:
             try:
-                pending.append(self(*next(remaining)))
+                pending.append(self.submit(*next(remaining)))
             except StopIteration:
                 break
             except SparseocoError as error:
@@ -190,7 +187,7 @@ class TextJob(NamedTuple):
 
     def once(self, path: Location, step: Callable[..., None], *arguments: Any) -> Result:
         """Start `step(path, *arguments)`, which writes the file `path`, unless an earlier run did."""
-        return self.tasks(_run_once, path, step, *arguments)
+        return self.tasks.submit(_run_once, path, step, *arguments)
 
     def wait(self, step: str, results: Sequence[Result]) -> list[object]:
         """The results of submitted tasks, with progress."""
