@@ -359,8 +359,7 @@ class Algorithm:
                 message = "grid must map parameters to values, or be a list of such mappings."
                 raise InputError(message, code="invalid-grid")
             if not grid:
-                message = "grid is an empty list: there is no configuration to train."
-                raise InputError(message, code="invalid-grid")
+                raise InputError("grid is an empty list: there is no configuration to train.", code="invalid-grid")
             return [self.configuration(entry) for entry in grid]
         self.configuration({})  # raises for a required parameter
         names = [parameter.name for parameter in self.parameters]

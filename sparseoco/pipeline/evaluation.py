@@ -204,8 +204,7 @@ def evaluate_texts(model: Model, texts: Any, labels: Any = None) -> dict[str, An
     if not len(margins):
         raise InputError(NO_TEST_DOCUMENTS, code="no-documents")
     if len(found) != len(margins):
-        message = f"There are {len(margins):,} texts and {len(found):,} labels."
-        raise InputError(message, code="invalid-labels")
+        raise InputError(f"There are {len(margins):,} texts and {len(found):,} labels.", code="invalid-labels")
     try:
         numbers = numbered_labels(found, model.classes)
     except (ValueError, pa.ArrowException):

@@ -125,8 +125,7 @@ def density_figure(results: Results, shown: Sequence[LeaderboardRow], style: Sty
 def _rows_shown(table: pa.Table, shown: Sequence[LeaderboardRow]) -> list[dict[str, Any]]:
     """The rows of the configurations shown; a search may have thousands."""
     drawn = pa.array([s.configuration for s in shown[:MAX_LINES]], pa.int32())
-    rows: list[dict[str, Any]] = table.filter(pc.is_in(table["configuration"], drawn)).to_pylist()
-    return rows
+    return list(table.filter(pc.is_in(table["configuration"], drawn)).to_pylist())
 
 
 def _at(row: LeaderboardRow) -> float:

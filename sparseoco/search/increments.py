@@ -191,8 +191,7 @@ class IncrementChain:
         keys = [(NO_FOLD, name) for name in names]
         session = Session(client, store)
         tracker = ProgressTracker(session, f"increment {version}", keys, max(store.n_rows, 1))
-        work = [(setting, name, (self._end(version),)) for name in names]
-        return self._runner.run(tracker, work)
+        return self._runner.run(tracker, [(setting, name, (self._end(version),)) for name in names])
 
     def remove_unneeded(self, version: int) -> None:
         """Remove states that no later increment continues from, after the increments up to `version` are learned."""

@@ -246,8 +246,7 @@ def map_array(path: Location, dtype: Any = None) -> np.ndarray:
             start = file.tell()
         if dtype is not None and found != dtype:
             raise ValueError(f"it has values of {found}, not {dtype}")
-        array: np.ndarray = data[start:-ARRAY_DIGEST_BYTES].view(found).reshape(shape)
-        return array
+        return np.asarray(data[start:-ARRAY_DIGEST_BYTES].view(found).reshape(shape))
 
 
 def _named_digest(data: np.ndarray, path: Location) -> bytes:

@@ -406,8 +406,7 @@ CLOSING = (Status.closing, Status.closing_gracefully, Status.closed, Status.fail
 
 def worker_corpus(store: Store, weighting: Weighting = COUNTS, dtype: Any = np.float64) -> Corpus:
     """The weighted corpus of a store on this worker. Raises `StorageError` if its files cannot be written."""
-    weights = term_weights(store, weighting)
-    return weighted_corpus(store, host_folder(), weights, dtype)
+    return weighted_corpus(store, host_folder(), term_weights(store, weighting), dtype)
 
 
 def check_worker_running() -> None:

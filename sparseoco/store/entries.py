@@ -164,8 +164,7 @@ class EntryTable(Sequence[Entry], Generic[Entry]):
 
     def column(self, name: str) -> NDArray[Any]:
         """(entries,): a column, null as 0."""
-        values = self.table[name].fill_null(0)
-        return values.to_numpy() if len(self) else np.empty(0, np.int64)
+        return self.table[name].fill_null(0).to_numpy() if len(self) else np.empty(0, np.int64)
 
 
 class ShardTable(EntryTable[ShardEntry]):

@@ -250,8 +250,7 @@ class TermWeights:
 
 def smooth_idf(document_frequencies: Any, n_documents: int) -> NDArray[np.float64]:
     """ln((1 + n)/(1 + df)) + 1, as scikit-learn's ``smooth_idf``."""
-    idf: NDArray[np.float64] = np.log((1.0 + n_documents) / (1.0 + np.asarray(document_frequencies, np.float64))) + 1.0
-    return idf
+    return np.asarray(np.log((1.0 + n_documents) / (1.0 + np.asarray(document_frequencies, np.float64))) + 1.0)
 
 
 def inverse_document_frequencies(store: Store) -> NDArray[np.float64]:

@@ -139,8 +139,7 @@ class RangeTerms(NamedTuple):
             return np.zeros(self.counts.size, np.bool_)
         low, high = selection.bounds
         passed = (self.documents >= max(1, low)) & (self.documents <= high)
-        allowed: NDArray[np.bool_] = np.where(self.groups < 0, self.documents > 0, passed) & (self.known == 0)
-        return allowed
+        return np.asarray(np.where(self.groups < 0, self.documents > 0, passed) & (self.known == 0))
 
 
 def n_levels(merged: Arrays) -> int:

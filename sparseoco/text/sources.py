@@ -282,12 +282,8 @@ def _file_source(file: FolderFile, options: TextOptions) -> Source:
 
 
 def _check_fields(path: str, form: str, size: int, options: TextOptions) -> None:
-    used = (
-        ["where"] * bool(options.where)
-        + ["fields"] * bool(options.fields)
-        + ["a carried column"] * bool(options.carried)
-        + [f"{name}_field" for name in options.columns]
-    )
+    used = [name for name in ("where", "fields") if getattr(options, name)]
+    used += ["a carried column"] * bool(options.carried) + [f"{name}_field" for name in options.columns]
     if used and size and form not in formats.WITH_FIELDS:
         raise unsupported(f"{path} ({form}) has no fields, which {used[0]} needs: use JSON lines, CSV, TSV or Parquet.")
 

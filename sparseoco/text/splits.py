@@ -347,11 +347,9 @@ def fields_to_name(split: Split, row: BadRow, options: TextOptions) -> str:
     names = tuple(dict.fromkeys(name for line in text.splitlines(keepends=True) for name in parsers.object_keys(line)))
     kinds = {kind} if options.fields else {"text", kind}  # a text is always needed
     absent = [name for name in used if name in kinds and used[name] not in names]
-    return (
-        f"; the fields are {parsers.shown(names)}: set {parsers.field_flags(absent)}"
-        if names and kind in absent
-        else ""
-    )
+    if not names or kind not in absent:
+        return ""
+    return f"; the fields are {parsers.shown(names)}: set {parsers.field_flags(absent)}"
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -486,14 +486,12 @@ class NgramIndex:
         candidates = np.repeat(last - np.cumsum(sizes), sizes) + np.arange(sizes.sum())
         known = self.vocabulary.tokens.take(pa.array(candidates))
         found = pc.fill_null(pc.index_in(names.cast(known.type), value_set=known), -1).to_numpy()
-        places: NDArray[np.int32] = np.append(candidates, -1).astype(np.int32)[found]
-        return places
+        return np.asarray(np.append(candidates, -1).astype(np.int32)[found])
 
     @cached_property
     def _leading(self) -> NDArray[np.uint64]:
         """The first bytes of the tokens of the vocabulary."""
-        leading: NDArray[np.uint64] = leading_bytes(*array_files.string_buffers(self.vocabulary.tokens))
-        return leading
+        return np.asarray(leading_bytes(*array_files.string_buffers(self.vocabulary.tokens)))
 
     @cached_property
     def _features(self) -> NDArray[np.int32]:

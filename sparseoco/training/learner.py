@@ -171,8 +171,7 @@ class Columns(ColumnBlock):
         """(columns,): the weights of the intercept, 0 without one."""
         if not self.intercept:
             return super().intercepts()
-        only: np.ndarray = self.weights(self.n_features, self.n_features + 1)[0]
-        return only
+        return np.asarray(self.weights(self.n_features, self.n_features + 1)[0])
 
     def thresholds(self) -> np.ndarray | None:
         """(n_features, columns): h of every coordinate (`Rule.threshold`); None where it is 1."""
@@ -588,8 +587,7 @@ class Learner:
     @property
     def weighted_loss_sum(self) -> np.ndarray:
         """(configurations,): `progress.loss_sum` with each row's loss times its sample weight."""
-        parts = [block.loss_sum + block.surplus for _, block in self._blocks]
-        return self._gather(parts)
+        return self._gather([block.loss_sum + block.surplus for _, block in self._blocks])
 
     @property
     def rounds(self) -> int:

@@ -336,8 +336,7 @@ def baseline(metric: str, class_rows: Sequence[int], positive: int = 1) -> float
     share = found["average_precision"]
     found |= {f"precision_at_recall_{level}": share for level in LEVELS}
     found |= {f"recall_at_precision_{level}": float(share >= level / 100) for level in LEVELS}
-    value: float | None = found.get(metric)
-    return value
+    return found.get(metric)
 
 
 def _mean(values: Sequence[float]) -> float | None:

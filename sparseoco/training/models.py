@@ -169,8 +169,7 @@ class ModelFeatures(NamedTuple):
         """(documents, outputs): `matrix` times the weights."""
         indices, values = self._weigh(rows)
         values = np.ascontiguousarray(values, np.float64)  # of any type: one kernel
-        sums: NDArray[np.float64] = weighted_sums(rows[0], indices, values, self.used, self.weights)
-        return sums
+        return np.asarray(weighted_sums(rows[0], indices, values, self.used, self.weights))
 
     def matrix(self, rows: Csr) -> "scipy.sparse.csr_matrix":
         """(documents, features with a nonzero weight): the values of counted documents."""
@@ -494,8 +493,7 @@ class Model:
     @cached_property
     def feature_names(self) -> list[str]:
         """The names of `feature_ids`."""
-        names: list[str] = self.table["feature"].take(pa.array(self._unique[1])).to_pylist()
-        return names
+        return list(self.table["feature"].take(pa.array(self._unique[1])).to_pylist())
 
     @cached_property
     def _unique(self) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:

@@ -93,8 +93,7 @@ class Windows:
         places = self._permuted(WINDOW_RANGES + window, size, start - first, stop - first)
         ends: Integers = np.cumsum(stops - starts)
         part = np.searchsorted(ends, places, side="right")
-        rows: Integers = stops[part] - (ends[part] - places)
-        return rows
+        return np.asarray(stops[part] - (ends[part] - places))
 
     def _window(self, position: int) -> int:
         return int(np.searchsorted(self._ends, position, side="right"))
@@ -189,8 +188,7 @@ class Order(NamedTuple):
             numbers: Integers = np.arange(start, stop)
             chosen: NDArray[np.bool_] = self.fold_of(numbers) == self.fold
             return numbers[chosen]
-        rows: NDArray[np.int64] = fold_rows(self.seed, start, stop, self.fold, self.folds)
-        return rows
+        return np.asarray(fold_rows(self.seed, start, stop, self.fold, self.folds))
 
 
 class RowSource(Protocol):

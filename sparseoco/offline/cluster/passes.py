@@ -368,8 +368,7 @@ def lambda_max(
 ) -> float:
     """λ_max of the rows of a store, computed on a worker. Raises `SparseocoError` if the task fails."""
     pool, flags = TaskPool(client, "λ_max could not be computed"), {"grouped": grouped, "intercept": intercept}
-    found: float = pool.call(_lambda_max_task, source, loss, flags, groups)
-    return found
+    return pool.call(_lambda_max_task, source, loss, flags, groups)
 
 
 def _lambda_max_task(source: RowsSource, loss: str, flags: dict[str, Any], named: FeatureGroups | None) -> float:

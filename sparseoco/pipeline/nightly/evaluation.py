@@ -84,8 +84,7 @@ def evaluate_increment(client: Client, store: Location, version: int, deployed: 
     """Evaluate the deployed model, given by its folder, on an increment. Raises `SparseocoError` if the task fails."""
     increment, pool = increment_store(store, version), TaskPool(client, "The new documents could not be evaluated")
     arguments = store_reference(increment), deployed and deployed.resolve(), learner_sources()
-    found: IncrementEvaluation = pool.call(_evaluate, *arguments)
-    return found
+    return pool.call(_evaluate, *arguments)
 
 
 def check_deployed(folder: Location) -> None:
@@ -244,8 +243,7 @@ def compare_increment(
     Every document is predicted before the candidate learns it. Raises `SparseocoError` if the task fails.
     """
     arguments = candidate, deployed and deployed.resolve(), metric, confidence, learner_sources()
-    found: Comparison = TaskPool(client, "The candidate could not be compared").call(_compare, *arguments)
-    return found
+    return TaskPool(client, "The candidate could not be compared").call(_compare, *arguments)
 
 
 def _compare(

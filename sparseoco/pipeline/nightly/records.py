@@ -198,8 +198,7 @@ class Deployed(NamedTuple):
     @property
     def increment(self) -> int:
         """The increment of the deployed model."""
-        increment: int = self.row["increment"]
-        return increment
+        return int(self.row["increment"])
 
 
 def find_deployed(history: Sequence[Row], rollbacks: Sequence[Row]) -> Deployed | None:

@@ -410,8 +410,7 @@ def roll_back(run: RunFile, increment: int) -> NightlyResult:
         deployed = records.read_deployed(run.out, history)
         replaced = increment if deployed is None else deployed.increment
         if replaced == increment:
-            message = f"The model of increment {increment} is already deployed."
-            return NightlyResult([], publish(run, history), message)
+            return NightlyResult([], publish(run, history), f"The model of increment {increment} is already deployed.")
         records.add_rollback(run.out, increment, history)
         log_event("nightly", "rolled back", increment=increment, instead_of=replaced)
         message = (
