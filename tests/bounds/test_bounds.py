@@ -129,7 +129,7 @@ def rare(T: int) -> np.ndarray:
 STREAMS = {
     "coins": lambda T: (coins(T)[0], fixed_labels(coins(T)[1])),
     "against": lambda T: (np.eye(3)[np.arange(T) % 3], against),
-    "repeated": lambda T: (np.tile([[0.6, -0.8]], (T, 1)), fixed_labels(np.where(np.arange(T) // 50 % 2, -1.0, 1.0))),
+    "repeated": lambda T: (np.tile([[0.6, -0.8]], (T, 1)), fixed_labels(np.where(np.arange(T) // 30 % 2, -1.0, 1.0))),
     "rare": lambda T: (rare(T), against),
     "alternating": lambda T: (np.ones((T, 1)), fixed_labels(1.0 - 2.0 * (np.arange(T) % 2))),
 }
@@ -137,15 +137,15 @@ STREAMS = {
 
 @cache
 def played(game: str, stream: str) -> Play:
-    """A play of 110 rounds, for tests that only read it; "rare" ends in a round in which some features sleep."""
-    return GAMES[game].play(*STREAMS[stream](110))
+    """A play of 80 rounds, for tests that only read it; "rare" ends in a round in which some features sleep."""
+    return GAMES[game].play(*STREAMS[stream](80))
 
 
 def comparators(play: Play, c: int, seed: int = 0) -> list[np.ndarray]:
-    """The optimum, or the last iterate near it, 0, the mean iterate and points of the domain."""
+    """The optimum, or the last iterate near it, its opposite, 0, the mean iterate and a point of the domain."""
     rng, n, R, W = np.random.default_rng(seed), play.X.shape[1], play.radius(c, 3.0), play.W[:, :, c]
     best = play.optimum(c) if (play.penalty, play.loss) == ("l1", "hinge") else np.clip(W[-1], -R, R)
-    return [best, np.zeros(n), W.mean(axis=0), -best, *rng.uniform(-R, R, (3, n))]
+    return [best, np.zeros(n), W.mean(axis=0), -best, rng.uniform(-R, R, n)]
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -162,8 +162,10 @@ TOO_SHORT: list[tuple[str, dict[str, float]]] = [
 PREDICTING: list[tuple[str, dict[str, Any]]] = [("ao-gd", {}), ("ftrl-proximal", {"lam": 0.0})]
 
 
-@pytest.mark.parametrize("stream", STREAMS)
-@pytest.mark.parametrize("game", GAMES)
+@pytest.mark.parametrize(
+    ("game", "stream"),
+    [*product(GRIDS, STREAMS), *product((game for game in GAMES if game not in GRIDS), ("coins", "against", "rare"))],
+)
 def test_regret_is_within_its_bound(game: str, stream: str) -> None:
     assert_within_bounds(played(game, stream))
 
@@ -183,7 +185,7 @@ def test_a_learner_with_a_wrong_sign_is_not(game: str) -> None:
         own = own._replace(grid=[entry | {"lam": 0.001} if "lam" in entry else entry for entry in own.grid[:1]])
     else:
         own = own._replace(grid=own.grid[1:2])
-    X, y = coins(700 if own.penalty == "l1" else 1500)
+    X, y = coins(500 if own.penalty == "l1" else 1500)
     play = own.play(X, fixed_labels(y), taught=-1.0)
     x = play.optimum(0) if own.penalty == "l1" else -play.W[-1, :, 0]
     assert play.regret(0, x)[-1] > play.limit(0, x)[-1]
@@ -212,7 +214,7 @@ def sequences(draw: st.DrawFn) -> tuple[np.ndarray, Any]:
 
 
 @pytest.mark.parametrize("game", GAMES)
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(sequence=sequences(), loss=st.sampled_from(["hinge", "logistic", "squared", "squared_hinge"]))
 def test_no_sequence_exceeds_the_bound(game: str, sequence: tuple[np.ndarray, Any], loss: str) -> None:
     play = GAMES[game].play(*sequence, loss=loss)
@@ -267,9 +269,15 @@ def test_regret_with_a_barrier(stream: str) -> None:
             assert (play.regret(c, x) <= limit + 1e-9).all()
 
 
-@pytest.mark.parametrize("sample", ["uniform", "lipschitz"])
-@pytest.mark.parametrize("predict", ["none", "last"])
-@pytest.mark.parametrize("regularizer", ["proximal", "centred"])
+@pytest.mark.parametrize(
+    ("regularizer", "sample", "predict"),
+    [
+        ("proximal", "uniform", "none"),
+        ("proximal", "lipschitz", "last"),
+        ("centred", "uniform", "last"),
+        ("centred", "lipschitz", "none"),
+    ],
+)
 def test_of_sampled_rows_in_expectation(regularizer: str, sample: str, predict: str) -> None:
     """Theorems 5 and 6: E[Reg_T − 4RΣΔ_T] ≤ 0 over draws, here with three standard errors to spare over 48 seeds."""
     X, y = coins(100)
@@ -294,7 +302,7 @@ def test_of_sampled_rows_in_expectation(regularizer: str, sample: str, predict: 
 @pytest.mark.parametrize("sample", ["uniform", "lipschitz"])
 def test_of_sampled_rows_without_a_regularizer(sample: str) -> None:
     """Theorem 6 with r ≡ 0: the mean regret of 48 seeds, and three standard errors, is under a bound in log T."""
-    T = 150
+    T = 100
     X, y = coins(T)
     X = X * np.random.default_rng(1).lognormal(0, 0.5, (T, 1))
     own = {"R": 2.0, "lam": 0.2, "keep": 0.4, "sample": sample, "regularizer": "none", "predict_gradient": "last"}
@@ -510,7 +518,7 @@ EVERY = list(product(("none", "last", "mean"), ("constant", "sqrt", "first")))
 
 
 @pytest.mark.parametrize("penalty", ["l1", "l2"])
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_both_halves_of_theorems_3_and_4(penalty: str, seed: int) -> None:
     """For every regularizer, and predictions and sequences of penalties."""
@@ -615,7 +623,7 @@ def test_the_mean_is_within_its_bound(penalty: str, values: dict[str, Any]) -> N
 
 
 def test_the_mean_of_what_learns_from_wrong_labels_is_not() -> None:
-    excess, _ = over(Problem(2, noise=0.0), 900, {"eta0": 0.4, "lam": 0.0}, TRUTH / 2, taught=-1.0, draws=4)
+    excess, _ = over(Problem(2, noise=0.0), 900, {"eta0": 0.4, "lam": 0.0}, TRUTH / 2, taught=-1.0, draws=3)
     assert excess.mean() - spare(excess) > 0
 
 

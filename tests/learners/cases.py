@@ -4,7 +4,7 @@ Also hard streams of sparse rows, and parameters, for the battery.
 """
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any, NamedTuple
@@ -168,6 +168,23 @@ def cases() -> Iterator[Case]:
 
 
 CASES = list(cases())
+
+
+def covering(cases: Sequence[Any], parts: Callable[[Any], Iterable[Any]]) -> list[Any]:
+    """Some of the cases, which have every part that any of them has."""
+    seen, found = set[Any](), []
+    for case in itertools.chain(*(cases[first::5] for first in range(5))):
+        if not seen.issuperset(own := list(parts(case))):
+            seen.update(own)
+            found.append(case)
+    return found
+
+
+COVERED = covering(
+    [(name, penalty, loss) for name, penalty in PENALISED for loss in ALGORITHMS[name].loss_names],
+    lambda case: itertools.combinations(case, 2),
+)
+"""Learners with a penalty and a loss, any two of which are in one of them."""
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -68,7 +68,7 @@ def write(old: str, new: str) -> str:
 
 def test_the_page_runs_and_a_model_needs_no_code(folder: Path, cli: Cli) -> None:
     """The worker loads the file. Later it is gone, and the model is read, reported and started from."""
-    make_store(folder / "shards", rows=120, features=40)
+    make_store(folder / "shards", rows=60, features=20)
     assert run_page(PAGE, folder) >= 4
     Path("mine.py").unlink()  # this process has never read it
     model = Model("run/model")
