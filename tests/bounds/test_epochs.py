@@ -18,7 +18,7 @@ from sparseoco.learners import ALGORITHMS
 from sparseoco.training.learner import Learner
 from tests.bounds.play import Play, bound_of, fixed_labels
 from tests.offline import oracles
-from tests.offline.problems import PREVIOUS
+from tests.offline.problems import PREVIOUS, minimum
 from tests.oracles.losses import SLOPES, VALUES
 
 M, N, EPOCHS, SEEDS = 24, 3, 3, 10
@@ -51,21 +51,15 @@ class Objective:
 
     def least(self, R: Any) -> float:
         """The minimum over |x_i| ≤ R_i; R is a number or (N,). A hinge is the least ξ_j ≥ 0 with ξ_j ≥ 1 − y_j z_j."""
-        sides = [(0, side) for side in np.tile(np.broadcast_to(R, N), 2)]
-        signed = self.y[:, None] * self.A
-        if self.loss == "hinge":
-            above = LinearConstraint(np.hstack([signed, -signed, np.eye(M)]), 1.0, np.inf)
-            start, xi = np.concatenate([np.zeros(2 * N), np.ones(M)]), [(0, None)] * M
-            found = minimize(self._relaxed, start, bounds=sides + xi, constraints=above, options={"maxiter": 1000})
-            assert found.success
-            halves = found.x[: 2 * N]
-        else:
-            halves = minimize(self._of_halves, np.full(2 * N, 0.01), bounds=sides).x
-        return float(self.values((halves[:N] - halves[N:])[None])[0])
-
-    def _of_halves(self, h: np.ndarray) -> float:
-        losses = Objective(self.A, self.y, self.loss, 0.0, 1.0).values((h[:N] - h[N:])[None])[0]
-        return float(losses + self.alpha * self.penalty(h))
+        box = np.broadcast_to(R, N).tolist()
+        if self.loss != "hinge":
+            return minimum(self.A, self.y, np.full(N, self.alpha), box, loss=self.loss, rho=self.ratio)
+        signed, sides = self.y[:, None] * self.A, [*((0, side) for side in box * 2), *[(0, None)] * M]
+        above = LinearConstraint(np.hstack([signed, -signed, np.eye(M)]), 1.0, np.inf)
+        start = np.concatenate([np.zeros(2 * N), np.ones(M)])
+        found = minimize(self._relaxed, start, bounds=sides, constraints=above, options={"maxiter": 1000})
+        assert found.success
+        return float(self.values((found.x[:N] - found.x[N : 2 * N])[None])[0])
 
     def _relaxed(self, v: np.ndarray) -> float:
         return float(v[2 * N :].sum() + self.alpha * self.penalty(v[: 2 * N]))

@@ -1,7 +1,6 @@
 """What makes no difference: special cases that coincide, and cuts of the stream, company, files and readings."""
 
 import itertools
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -104,7 +103,7 @@ def test_thresholds_are_norms_of_the_gradients_so_far(name: str, p: int | str) -
     )
     order, bounded = np.inf if p == "inf" else float(p), name == "stda" or p in (1, 2)
     steps = []
-    for t in range(60):
+    for t in range(40):
         x = X[t].toarray()[0]
         eta = 1.0 if name == "stda" else 0.5 / np.sqrt(t + 1)
         steps.append(eta * SLOPES["hinge"](x @ learner.weights()[:, 1], 2 * y[t] - 1) * x)
@@ -120,12 +119,12 @@ def test_thresholds_are_norms_of_the_gradients_so_far(name: str, p: int | str) -
 
 
 @pytest.mark.parametrize("predict", PREDICTIONS)
-def test_five_thousand_rounds_without_the_feature(predict: str) -> None:
-    X = np.zeros((5_000, 3))
-    X[[0, 1, 4_990], 0] = 1.7, -2.3, 0.9  # asleep almost always
-    X[[5, 2_000, 2_001, 4_998, 4_999], 1] = 3.1
+def test_two_thousand_rounds_without_the_feature(predict: str) -> None:
+    X = np.zeros((2_000, 3))
+    X[[0, 1, 1_990], 0] = 1.7, -2.3, 0.9  # asleep almost always
+    X[[5, 800, 801, 1_998, 1_999], 1] = 3.1
     X[::3, 2] = 0.37
-    y = (np.arange(5_000) * 7 // 5) % 2
+    y = (np.arange(2_000) * 7 // 5) % 2
     learner = Learner("cao-ftrl", grid={"R": 0.7, "lam": [0.0, 1e-5, 3e-3], "predict_gradient": predict}, n_features=3)
     learner.partial_fit(sp.csr_matrix(X), y)
     rounds, lam = Rounds(X, 2.0 * y - 1, each_margin("logistic"), 3), np.array([[0.0, 1e-5, 3e-3]])
@@ -173,7 +172,7 @@ def rows(seed: int, values: list[float]) -> tuple[sp.csr_matrix, np.ndarray]:
 
 
 @predictions
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), R=st.floats(0.01, 10.0), lam=st.sampled_from([0.0, 0.013]))
 def test_features_of_size_one_have_the_bits_of_one_range(
     predict: str, dtype: str, seed: int, R: float, lam: float
@@ -185,7 +184,7 @@ def test_features_of_size_one_have_the_bits_of_one_range(
 
 
 @predictions
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), R=st.floats(0.01, 10.0), data=st.data())
 def test_without_a_penalty_units_of_features_do_not_matter(
     predict: str, dtype: str, seed: int, R: float, data: st.DataObject
@@ -194,7 +193,10 @@ def test_without_a_penalty_units_of_features_do_not_matter(
     X, y = rows(seed, SIZES)
     factors = 2.0 ** np.array(data.draw(st.lists(st.integers(-12, 12), min_size=7, max_size=7)))
     grid = {"R": [R, 1.0], "lam": 0.0, "predict_gradient": predict, **FIRST}
-    for new in (lambda: scaled(grid, dtype), lambda: Learner("scinol", n_features=7, dtype=dtype)):
+    learners = [lambda: scaled(grid, dtype)]
+    if predict == "none":  # scinol predicts nothing
+        learners.append(lambda: Learner("scinol", n_features=7, dtype=dtype))
+    for new in learners:
         own, other = (new().partial_fit(rows, y) for rows in (X, sp.csr_matrix(X.multiply(factors))))
         assert bits(other, factors) == bits(own)
 
@@ -238,7 +240,7 @@ def test_draws_are_fair_and_their_share_is_kept(sample: str) -> None:
 
 
 @pytest.mark.parametrize("loss", ["logistic", "hinge"])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(stream=cases.streams(), size=st.sampled_from([0.1, 1.0, 10.0]), seed=st.integers(0, 1000))
 def test_regret_of_scinol_is_within_the_bound_and_nobody_loses_everything(
     loss: str, stream: cases.Stream, size: float, seed: int
@@ -264,20 +266,14 @@ def test_regret_of_scinol_is_within_the_bound_and_nobody_loses_everything(
 # The same bits however the stream is cut, whichever columns are trained together, wherever it is saved or read.
 
 
-def some_cases() -> Iterator[cases.Case]:
-    """Two classes and other labels of every learner and penalty, and every kind of labels of every learner.
-
-    Losses are in turn: bits depend on them by the slopes of rows alone.
-    """
-    seen = set[tuple[Any, ...]]()
-    for case in itertools.chain(*(cases.CASES[first::5] for first in range(5))):
-        own = {(case.name, case.penalty, case.plain), (case.name, case.kind)}
-        if not own <= seen:
-            seen |= own
-            yield case
+def parts(case: cases.Case) -> set[Any]:
+    """Every penalty of every learner and every kind of labels of every penalty; and of every learner two classes, other
+    labels, and a start from weights. Bits depend on losses by the slopes of rows alone."""
+    with_penalty = {(case.name, case.penalty), (case.penalty, case.kind)}
+    return with_penalty | {(case.name, case.plain), (case.name, "started", case.kind == "classes")}
 
 
-SOME = list(some_cases())
+SOME = cases.covering(cases.CASES, parts)
 every_case = pytest.mark.parametrize("case", SOME, ids=str)
 
 
@@ -403,21 +399,3 @@ def test_ones_weigh_nothing_and_zeros_are_rows_without_features(name: str, kind:
     left_out, emptied = case.new().partial_fit(X, y > 0, ~zero), case.new().partial_fit(empty, y > 0)
     assert left_out.weights().tobytes() == emptied.weights().tobytes()
     assert left_out.rounds == cases.ROWS
-
-
-@pytest.mark.parametrize("name", algorithm_names("stream"))
-def test_label_sets_are_learned_as_by_a_learner_per_class(name: str) -> None:
-    """With intercepts and sample weights; a row is wrong if one of its classes is."""
-    case, X, y = cases.Case(name, "l1", "hinge", "label sets"), cases.rows(), cases.labels("label sets")
-    together = case.new().partial_fit(X, sp.csr_matrix(y), case.weights)
-    wrong, losses = np.zeros((cases.ROWS, len(case.grid)), bool), np.zeros(len(case.grid))
-    for k in range(3):
-        alone = Learner(name, loss="hinge", grid=case.grid, n_features=cases.FEATURES, dtype="float32", intercept=True)
-        margins = np.empty((cases.ROWS, len(case.grid), 1), np.float32)
-        alone.learn_rows(X.indptr, X.indices, X.data, y[:, k], case.weights, margins_out=margins)
-        np.testing.assert_array_equal(together.weights()[:, k::3], alone.weights())
-        np.testing.assert_array_equal(together.intercepts()[:, k], alone.intercepts()[:, 0])
-        wrong |= (margins[:, :, 0] > 0) != y[:, [k]]
-        losses += alone.progress.loss_sum
-    np.testing.assert_array_equal(together.progress.error_count, wrong.sum(axis=0))
-    np.testing.assert_allclose(together.progress.loss_sum, losses)

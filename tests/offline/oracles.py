@@ -360,18 +360,6 @@ def algorithm_4(
         s, a = divmod(t - 1, per_epoch)
         return int(np.searchsorted(np.cumsum(p), uniform(seed, s + 1, 0, a), side="right"))
 
-    def least(slopes: np.ndarray, sigma: np.ndarray, centres: np.ndarray, l1: float) -> np.ndarray:
-        """argmin of slopes·x + Σ_s σ_s(x − x_s)²/2 + l1·|x| in the box: the best of the candidates."""
-        x = np.zeros(n)
-        for i in range(n):
-            total = sigma[:, i].sum()
-            pull = slopes[i] - sigma[:, i] @ centres[:, i]
-            inner = [-(pull + l1) / total, -(pull - l1) / total] if total > 0 else []
-            feasible = [0.0, *(v for v in inner if abs(v) <= R), -R, R]
-            values = [pull * v + total * v * v / 2 + l1 * abs(v) for v in feasible]
-            x[i] = feasible[int(np.argmin(values))]
-        return x
-
     xs, g_hats, g_tildes, Deltas = [np.zeros(n)], [], [np.zeros(n)], [np.zeros(n)]
     j = draw(1)  # line 3
     t = 1
@@ -383,6 +371,7 @@ def algorithm_4(
             following = draw(t + 1) if t < T else 0  # line 9
             g_tildes.append(g_bar[j] / p[j])  # lines 9 and 10 of Algorithm 5
             sigma = np.diff(Deltas, axis=0) / R
-            xs.append(least(np.sum(g_hats, axis=0) + g_tildes[-1], sigma, np.array(xs), (t + 1) * alpha))
+            slopes = np.sum(g_hats, axis=0) + g_tildes[-1] - (sigma * xs).sum(axis=0)  # and Σ_s σ_s = Δ/R
+            xs.append(argmin(slopes, Deltas[-1], t + 1, R, np.full(n, alpha), 1.0, []))
             j, t = following, t + 1
     return np.array(xs), np.array(g_hats), np.array(g_tildes[:-1])

@@ -18,9 +18,7 @@ from sparseoco.offline.epochs import AveragedEpochs, EpochProblem, SampledEpochs
 from sparseoco.offline.passes import Span
 from sparseoco.search.run import train_block
 from sparseoco.storage.commit import read_json
-from sparseoco.store.corpus import open_corpus
 from sparseoco.store.shards import Session, Store, read_shards
-from sparseoco.store.transpose import transpose
 from sparseoco.training.block import Block, Cells
 from sparseoco.training.models import Model
 from sparseoco.training.search_tables import CURVES, FEATURE_SURVIVAL, METRICS_SCHEMA
@@ -121,9 +119,8 @@ def cao_rcd_grid(**more: Any) -> list[dict[str, Any]]:
 
 CASES = {
     **{
-        f"{name}, {k} classes": ("caos-erm", "l1", problems.caos_erm_grid(own), k)
-        for name, own in VARIANTS.items()
-        for k in (2, 3)
+        f"{name}, {2 + i % 2} classes": ("caos-erm", "l1", problems.caos_erm_grid(own), 2 + i % 2)
+        for i, (name, own) in enumerate(VARIANTS.items())
     },
     **{
         f"optimistic-averaging, {penalty}": ("optimistic-averaging", penalty, grid, k)
@@ -167,11 +164,10 @@ def test_bits_do_not_depend_on_cluster_shards_or_grid(
     grid = METHODS[name]
     expected, tables = run(block_of(store, name, grid), "two")
     monkeypatch.setattr("sparseoco.store.corpus.MAPPED_BYTES", 0)  # as if it were large
-    finer, epochs = Store.open(make_store(tmp_path / "finer", shard_rows=23)), EPOCHS[name]
-    for i in range(2):
-        weights, own = run_block(single, block_of(finer, name, grid[i : i + 1]), finer, tmp_path / f"alone-{i}")
-        assert weights[:, 0].tobytes() == expected[:, i].tobytes()
-        assert metrics(own) == metrics(tables)[epochs * i : epochs * (i + 1)]
+    finer = Store.open(make_store(tmp_path / "finer", shard_rows=23))
+    weights, own = run_block(single, block_of(finer, name, grid[1:]), finer, tmp_path / "alone")
+    assert weights[:, 0].tobytes() == expected[:, 1].tobytes()
+    assert metrics(own) == metrics(tables)[EPOCHS[name] :]
 
 
 def test_one_part_is_serial(run: Run, store: Store) -> None:
@@ -285,8 +281,8 @@ def dying(function: Callable[..., Any], steps: Iterator[int], moment: int, error
 def test_a_killed_run_resumes_with_the_same_bits(
     name: str, grid: Grid, run: Run, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Killed after each step: sizes, passes, rounds, states."""
-    block = block_of(store, name, grid)
+    """Killed after each step of two epochs: sizes, passes, rounds, states."""
+    block = block_of(store, name, grid, epochs=2)
     expected, _ = run(block, "whole")
     cells = without_timings(tmp_path / "whole" / "cells")
     steps = [(module.SampledOnCluster, step) for step in ("_row_sizes", "_start_rounds", "_load")]
@@ -295,7 +291,7 @@ def test_a_killed_run_resumes_with_the_same_bits(
         for owner in (module.AveragedOnCluster, module.CoordinatesOnCluster)
         for step in ("_play", "_load")
     ]
-    for moment in range(7 if name == "caos-erm" else 2 * EPOCHS[name]):
+    for moment in range(7 if name == "caos-erm" else 4):
         folder, death = f"killed-{moment}", (iter(range(100)), moment, KeyboardInterrupt())
         with monkeypatch.context() as patch:
             for owner, step in (*steps, (module.ClusterPasses, "run")):
@@ -376,19 +372,6 @@ def test_a_block_that_does_not_fit_is_refused(run: Run, store: Store, monkeypatc
     block = block_of(store, "cao-rcd", [{"R": 1.0}, {"R": 2.0}])
     with raises_code("out-of-memory", "cao-rcd", "2 columns", "200 features", "300 documents"):
         run(block)
-
-
-def test_a_large_corpus_is_memory_mapped(
-    client: Client, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    columns = transpose(client, store, tmp_path)
-    monkeypatch.setattr("sparseoco.store.corpus.MAPPED_BYTES", 0)
-    corpus = open_corpus(columns, tmp_path / "scratch")
-    csc = read_shards(store.folder)[0].tocsc()
-    for _ in range(2):
-        for array, expected in zip(corpus.whole(), (csc.indptr, csc.indices, csc.data), strict=False):
-            np.testing.assert_array_equal(array, expected)
-        corpus.rest()
 
 
 # ----------------------------------------------------------------------------------------------------------------------

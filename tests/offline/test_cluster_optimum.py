@@ -203,11 +203,11 @@ def test_a_finished_run_is_repeated_for_other_options_only(solve: Solve) -> None
 @pytest.mark.parametrize("loss", ["squared_hinge", "hinge"])
 def test_weights_of_documents_in_a_large_store(solve: Solve, tmp_path: Path, loss: str) -> None:
     store = with_columns(small_store(tmp_path / "plain", rows=80, features=12), tmp_path / "store")
-    out = solve(options=OptimumOptions(alphas=(1.0,), tol=1e-3, loss=loss), rows=store)
+    out = solve(options=OptimumOptions(alphas=(1.0,), tol=1e-2, loss=loss), rows=store)
     (row,) = pq.read_table(out / "optimum.parquet").to_pylist()
     X, y = read_shards(store)[0], Store.open(store).labels()
     own = (np.arange(len(y)) % 4) / 2
-    here = offline_optimum(X, y, alpha=1.0, loss=loss, tol=1e-3, sample_weight=own)
+    here = offline_optimum(X, y, alpha=1.0, loss=loss, tol=1e-2, sample_weight=own)
     assert row["converged"]
     assert row["dual"] <= here.objective
     assert here.dual <= row["objective"]
@@ -448,6 +448,7 @@ def test_a_pass_is_the_dense_formula(rows: int, features: int, loss: str, span: 
     cut=st.integers(0, 10**6),
     nonzeros=st.none() | st.integers(1, 10**7),
 )
+@settings(max_examples=40)
 def test_leaves_are_a_power_of_two_of_ranges_that_cover_the_span(
     rows: int, features: int, each: int, cut: int, nonzeros: int | None
 ) -> None:
@@ -461,8 +462,7 @@ def test_leaves_are_a_power_of_two_of_ranges_that_cover_the_span(
     assert max(sizes) - min(sizes) <= 1
 
 
-@pytest.mark.parametrize("span", SPANS)
-@pytest.mark.parametrize("pass_request", REQUESTS, ids=lambda pass_request: pass_request.loss)
+@pytest.mark.parametrize(("span", "pass_request"), [*zip(SPANS, [*REQUESTS, REQUESTS[2]], strict=True)])
 def test_the_cluster_gives_the_bits_of_one_process(
     client: Client,
     tmp_path: Path,
@@ -500,7 +500,7 @@ def test_bits_do_not_depend_on_the_number_of_tasks_or_processes(
         assert len(passes._runs()) == min(8, 2 * tasks)
         same(passes.totals(COLUMNS, REQUESTS[0]), expected)
     monkeypatch.undo()
-    with connect(ClusterOptions(workers=2), tmp_path / "scratch") as processes:
+    with connect(ClusterOptions(workers=1), tmp_path / "scratch") as processes:
         same(cluster(processes, store, tmp_path / "work").totals(COLUMNS, REQUESTS[0]), expected)
 
 

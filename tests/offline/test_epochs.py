@@ -28,7 +28,7 @@ LOSSES = ("logistic", "hinge", "squared_hinge", "squared")
 
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("weighted", [False, True])
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     problem=problems.problems(),
     configuration=problems.CONFIGURATIONS,
@@ -93,7 +93,7 @@ PLAIN = {"partition": "consecutive", "predict_gradient": "none"}
 
 
 @pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @example(
     problem=(np.array(ROWS_WITH_A_SUM_OF_0), np.array([1.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0])),
     configuration=PLAIN | {"alpha": 0.0, "rounds": 8, "batch": 1, "sample": "lipschitz", "scale": "max_abs"},
@@ -179,7 +179,7 @@ def test_the_series_of_a_free_segment_is_its_hyperbola(
 
 
 @pytest.mark.parametrize("penalty", ["l1", "l2"])
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(problem=problems.problems(), configuration=problems.CONFIGURATIONS)
 def test_margins_stay_those_of_the_weights_within_an_epoch(
     penalty: str, problem: problems.Examples, configuration: Configuration
@@ -303,7 +303,7 @@ def test_a_pass_is_worth_of_rounds() -> None:
 
 @pytest.mark.parametrize("loss", ["logistic", "squared_hinge"])
 @pytest.mark.parametrize("predict_gradient", ["none", "half", "last"])
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(problem=problems.problems(), seed=st.integers(0, 2**32 - 1), batch=st.sampled_from([1, 3]))
 def test_units_of_features_do_not_matter_with_max_abs(
     loss: str, predict_gradient: str, problem: problems.Examples, seed: int, batch: int
@@ -319,17 +319,6 @@ def test_units_of_features_do_not_matter_with_max_abs(
             method.play()
         np.testing.assert_array_equal(plain.weights()[:, 0], scaled.weights()[:, 0] * powers)
         np.testing.assert_array_equal(plain.margins(), scaled.margins())
-
-
-def test_ranges_are_those_of_the_examples_to_learn_from() -> None:
-    """A row of weight 0 has no part in the largest value, and no weight leaves its range."""
-    A = np.array([[3.0, 0.0, 0.5], [-4.0, 1.0, 0.0], [100.0, 100.0, 100.0]])
-    own = problems.parameters(R=2.0, alpha=0.0, rounds=200, scale="max_abs")
-    method = problems.coordinates(A, np.array([0, 1, 1]), own, weights=np.array([1.0, 2.0, 0.0]))
-    method.play()
-    ranges = np.array([0.5, 2.0, 4.0])
-    np.testing.assert_array_equal(method.ranges[:, 0], ranges)
-    np.testing.assert_array_equal(np.abs(method.weights()[:, 0]), ranges)
 
 
 def test_a_box_is_l1_with_alpha_0() -> None:
@@ -364,10 +353,14 @@ SHARED: dict[str, st.SearchStrategy[Any]] = {
 
 
 @pytest.mark.parametrize("way", problems.WAYS, ids=lambda way: "-".join(way.values()))
-@pytest.mark.parametrize("loss", ["logistic", "hinge", "squared_hinge"])
-@settings(max_examples=8, deadline=None)
-@given(data=st.data(), stream=streams() | streams(weighted=True), seed=st.integers(0, 2**63 - 1))
-def test_caos_erm_equals_dense(way: dict[str, str], loss: str, data: st.DataObject, stream: Stream, seed: int) -> None:
+@settings(max_examples=12, deadline=None)
+@given(
+    data=st.data(),
+    loss=st.sampled_from(["logistic", "hinge", "squared_hinge"]),
+    stream=streams() | streams(weighted=True),
+    seed=st.integers(0, 2**63 - 1),
+)
+def test_caos_erm_equals_dense(way: dict[str, str], data: st.DataObject, loss: str, stream: Stream, seed: int) -> None:
     shared = {name: data.draw(values) for name, values in SHARED.items()} | way
     penalty, ratio = data.draw(st.sampled_from([("l1", None), ("l2", None), ("elastic_net", 0.37)]))
     own = {} if ratio is None else {"l1_ratio": ratio}
@@ -467,7 +460,7 @@ def test_optimistic_averaging_equals_dense(loss: str, data: st.DataObject, strea
 def test_means_are_accelerated() -> None:
     """Four times the passes leave less than a sixteenth of the gap, as 1/T² has it, and a fiftieth of what gradient
     steps leave that know ‖A‖ = 1, which fall as 1/T."""
-    n, rng = 60, np.random.default_rng(0)
+    n, rng = 40, np.random.default_rng(0)
     Q, _ = np.linalg.qr(rng.normal(size=(n, n)))
     A, truth, T = (Q / np.arange(1.0, n + 1)) @ Q.T, rng.uniform(-1, 1, n), np.array([80, 320])
     own: dict[str, Any] = {"loss": "squared", "penalty": "box", "n_classes": None, "epochs": T[1]}
@@ -482,7 +475,7 @@ def test_means_are_accelerated() -> None:
 
 
 @pytest.mark.parametrize("way", [{"estimate": "sampled"}, problems.PREVIOUS, {"predict_gradient": "last"}], ids=str)
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(cuts=st.lists(st.integers(1, 299), max_size=6), batch=st.integers(1, 3))
 def test_any_cut_of_the_rounds(way: dict[str, Any], cuts: list[int], batch: int) -> None:
     X, y = problems.sorted_problem()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.stats import linregress
 
 from sparseoco.offline.bounds import NoBound, regret_bound
-from sparseoco.offline.passes import LocalPasses, PassRequest
+from sparseoco.offline.passes import LocalPasses
 from sparseoco.offline.regret import bounds
 from sparseoco.offline.regret.bounds import fit_slope
 from sparseoco.offline.regret.run import comparator_problem, find_optimum, weight_factors
@@ -380,26 +380,6 @@ def test_a_learner_that_diverges_has_no_bounds_from_there_on() -> None:
     learner = Learner("rda", grid=[{"gamma": 1e-9, "lam": 0.0}], n_features=FEATURES)
     assert list(bounds.measure_bounds(learner, first_epoch(*data()), ALL_ROUNDS, comparators())) == []
     assert 0 < learner.diverged[0] <= MARKS[0]
-
-
-def test_weighted_passes_are_passes_over_scaled_examples() -> None:
-    X, labels = data()
-    y = labels.astype(np.float64)
-    h = np.random.default_rng(2).uniform(0.1, 3, FEATURES)
-    h[4] = 0.0
-    scaled = np.divide(X, h, out=np.zeros_like(X), where=h > 0)
-    passes = LocalPasses.of(sp.csr_matrix(X), y).scaled(np.divide(1.0, h, out=np.zeros_like(h), where=h > 0))
-    plain = LocalPasses.of(sp.csr_matrix(scaled), y)
-    v, request = np.random.default_rng(3).normal(size=(FEATURES, 1)), PassRequest("logistic", (1,))
-    found, expected = passes.totals(v, request), plain.totals(v, request)
-    np.testing.assert_allclose(found.loss_sum, expected.loss_sum)
-    np.testing.assert_allclose(found.gradient, expected.gradient, atol=1e-12)
-    np.testing.assert_allclose(passes.slopes(found), plain.slopes(expected))
-    np.testing.assert_allclose(passes.squares(), plain.squares())
-    scale = np.array([0.7])
-    np.testing.assert_allclose(
-        passes.conjugates(found, request, scale), plain.conjugates(expected, request, scale), rtol=1e-12
-    )
 
 
 def test_the_optimum_for_tiny_thresholds_is_certified() -> None:

@@ -164,6 +164,7 @@ def test_a_threshold_is_the_best_of_all_cuts(
         assert found.share == max(share for _, _, _, share in every if share <= value)
 
 
+@settings(max_examples=40)
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=9))
 def test_figures_are_those_of_scikit_learn(rows: list[tuple[bool, bool]]) -> None:
     positive, predicted = np.array(rows).T
