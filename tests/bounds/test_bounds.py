@@ -231,6 +231,17 @@ def test_regret_without_a_regularizer_is_logarithmic(game: str) -> None:
     assert first < later < 2 * first
 
 
+def test_regret_with_short_steps_is_not_logarithmic() -> None:
+    """With eta0·λ = 0.1 the iterates approach the optimum 1 too slowly, and the bound of eta0·λ = 1 does not hold."""
+    T, lam = 2000, 0.5
+    grid = [{"lam": lam, "eta0": 0.1 / lam, "step": "inverse"}]
+    play = Play("fobos", np.ones((T, 1)), fixed_labels([1.0] * T), grid, penalty="l2")
+    x = np.array([1.0])
+    would_be = play.quantities(0, x)
+    limit = bound_of("fobos", {"lam": lam, "eta0": 1 / lam, "step": "inverse"}, "l2")
+    assert play.regret(0, x)[-1] > limit.value(T, {name: value[-1] for name, value in would_be.items()})
+
+
 def test_correct_predictions_lower_the_regret() -> None:
     """Slopes that hardly change: the bound of ao-gd, and what it pays, stay small while FTRL-proximal's grow."""
     X, y = np.full((400, 2), 0.05), fixed_labels(np.ones(400))
