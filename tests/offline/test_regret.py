@@ -462,7 +462,7 @@ def test_bounds(case: Case) -> None:
     blocks, _ = chances_of(L, box, 2, "lipschitz")
     sides = np.array([box[block].sum() * np.linalg.norm(L[block]) for block in blocks])
     for row in regret_rows(case.run, 4):
-        assert row["bound"] == pytest.approx(4 * np.sqrt(2 * row["T"]) * (sides ** (2 / 3)).sum() ** 1.5)
+        assert row["bound"] == pytest.approx(4 * np.sqrt(row["T"]) * (sides ** (2 / 3)).sum() ** 1.5)
         assert row["bound"] > row["regret"]
     norms = np.abs(A).sum(axis=1)
     G, M = case.weights @ norms, 0.25 * case.weights @ norms**2
