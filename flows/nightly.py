@@ -3,7 +3,8 @@
 python -m sparseoco.flows.nightly RUN_FILE
 
 `sparseoco nightly RUN_FILE` does the same without Prefect. The flow's parameter `rollback` is the increment whose
-model to deploy again, as in `sparseoco nightly RUN_FILE --rollback INCREMENT`.
+model to deploy again, as in `sparseoco nightly RUN_FILE --rollback INCREMENT`, and `held` says whether the increment
+that is held is accepted or discarded.
 """
 
 from functools import partial
@@ -21,10 +22,12 @@ from sparseoco.storage.locations import Location
 
 from .steps import artifact_key, make_task, read_run, run_flow, start
 
+Decision = Literal["accepted", "discarded"]
 
-def _run(run: RunFile, rollback: int | None) -> Location | None:
+
+def _run(run: RunFile, rollback: int | None, held: Decision | None) -> Location | None:
     """Run one increment or deploy an earlier model, and log what was done; returns the page."""
-    outcome = increments.run_nightly(run) if rollback is None else increments.roll_back(run, rollback)
+    outcome = increments.run_nightly(run, held) if rollback is None else increments.roll_back(run, rollback)
     for line in increments.left_out_lines(outcome.left_out):
         get_run_logger().warning("%s: %s", run.name, line)
     for line in (*map(increments.increment_line, outcome.increments), outcome.message):
@@ -44,16 +47,22 @@ def publish_increments(run: RunFile) -> None:
 
 
 @run_flow("nightly")
-def nightly(run_file: str, if_running: Literal["wait", "end"] | None = None, rollback: int | None = None) -> str | None:
+def nightly(
+    run_file: str,
+    if_running: Literal["wait", "end"] | None = None,
+    rollback: int | None = None,
+    held: Decision | None = None,
+) -> str | None:
     """Run one increment or, with `rollback`, deploy the model of an earlier increment again.
 
-    Returns the path of the page, or None if another run was in progress.
+    Returns the path of the page, or None if another run was in progress. The run fails while an increment is held;
+    `held` accepts or discards it.
     """
     run = read_run(run_file)
     if if_running is not None:
         run = run.model_copy(update={"nightly": run.nightly.model_copy(update={"if_running": if_running})})
     name = "nightly" if rollback is None else "rollback"
-    page = make_task(name, partial(_run, rollback=rollback))(run)
+    page = make_task(name, partial(_run, rollback=rollback, held=held))(run)
     if page is None:
         return None
     publish_increments(run)

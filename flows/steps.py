@@ -25,7 +25,7 @@ from prefect.states import Crashed, Failed
 
 from sparseoco.cli.console import error_exits
 from sparseoco.cli.options import Command
-from sparseoco.core.errors import InputError, SparseocoError
+from sparseoco.core.errors import HeldError, InputError, SparseocoError
 from sparseoco.core.signals import kill_after, run_and_exit
 from sparseoco.pipeline import steps as run_steps
 from sparseoco.pipeline.run_file import RunFile, keys_in_errors, load_run_file
@@ -90,8 +90,8 @@ def run_flow(name: str) -> Callable[[Callable[P, R]], Flow[P, R]]:
 
 
 async def _is_retriable(task: Task[Any, Any], task_run: Any, state: Any) -> bool:
-    """Invalid input stays invalid; a worker or a disk may come back."""
-    return not isinstance(await state.aresult(raise_on_failure=False), InputError)
+    """Invalid input stays invalid, and what is held is held; a worker or a disk may come back."""
+    return not isinstance(await state.aresult(raise_on_failure=False), InputError | HeldError)
 
 
 @cache

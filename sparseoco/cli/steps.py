@@ -1,6 +1,6 @@
 """The steps of a run as commands, implemented by `sparseoco.pipeline.steps`, and analyses of learners."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -229,13 +229,20 @@ def report(run: Location) -> None:
 
 @command(RUNS)
 def nightly(
-    file: Location, *, given: NightlyFlags, cluster_file: ClusterFile = None, rollback: flags.Count = None
+    file: Location,
+    *,
+    given: NightlyFlags,
+    cluster_file: ClusterFile = None,
+    rollback: flags.Count = None,
+    accept: bool = False,
+    discard: bool = False,
 ) -> None:
     """Ingest new files, evaluate the deployed model on them, continue training, and promote a better model.
 
     The first increment trains every configuration of the search. Later ones continue where training stopped, and end at
-    once if no file is new. A new file that cannot be read is named and left out until it changes. Options given here
-    override those of the run file's [nightly] table.
+    once if no file is new. A new file that cannot be read is named and left out until it changes. An increment unlike
+    those before is held: the command ends with exit code 4, now and until the increment is accepted or discarded.
+    Options given here override those of the run file's [nightly] table.
 
     Example: sparseoco nightly nightly.toml --keep-models 7
 
@@ -244,19 +251,27 @@ def nightly(
     rollback : INCREMENT
         Deploy the model of this increment again, until a later increment promotes another; nothing is ingested or
         trained.
+    accept
+        Learn the increment that is held.
+    discard
+        Remove the increment that is held, and leave its files out until they change.
     """
     described = load_run_file(file, cluster_file)
     options = validate(NightlyOptions, described.nightly.model_dump() | given)
     described = described.model_copy(update={"nightly": options})
-    for name in given.keys() - {"if_running"} if rollback is not None else ():
+    of_run = [*given.keys() - {"if_running"}, *["accept"] * accept, *["discard"] * discard]
+    for name in of_run if rollback is not None else ():
         raise unsupported(
             f"--{name.replace('_', '-')} is of a run, and --rollback only deploys an earlier model: leave it out."
         )
+    if accept and discard:
+        raise unsupported("An increment that is held is either accepted or discarded: leave out --accept or --discard.")
     from sparseoco.cli.summaries import summarize_ingest
     from sparseoco.pipeline.nightly import increment_line, left_out_lines, roll_back, run_nightly
 
     with progress_bars():
-        outcome = roll_back(described, rollback) if rollback else run_nightly(described)
+        held: Literal["accepted", "discarded"] | None = "accepted" if accept else "discarded" if discard else None
+        outcome = roll_back(described, rollback) if rollback else run_nightly(described, held)
     for line in left_out_lines(outcome.left_out):
         print_error(line)
     for increment in outcome.increments:

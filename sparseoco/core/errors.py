@@ -67,6 +67,12 @@ class FolderInUseError(StorageError):
         return cls(message, code="folder-in-use")
 
 
+class HeldError(SparseocoError):
+    """An increment of a nightly run that is unlike those before, and waits for a decision."""
+
+    exit_code = 4
+
+
 def _rebuild(kind: type[SparseocoError], arguments: tuple[Any, ...], attributes: dict[str, Any]) -> SparseocoError:
     error = kind.__new__(kind, *arguments)
     error.args = arguments

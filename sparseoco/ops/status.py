@@ -40,8 +40,8 @@ from sparseoco.training.stream import NO_FOLD, START, StreamPosition, range_rows
 
 
 class Increments(NamedTuple):
-    """The number of increments, the last, that of the deployed model, when it was rolled back to; a summary; and the
-    files that are left out, rows of history-quarantine."""
+    """The number of increments, the last, that of the deployed model, when it was rolled back to; a summary; the files
+    that are left out, rows of history-quarantine; and a sentence on the increment that is held."""
 
     total: int
     last: Row
@@ -49,6 +49,7 @@ class Increments(NamedTuple):
     rolled_back: str | None
     summary: str
     left_out: list[Row]
+    held: str | None
 
 
 def read_increments(folder: Location) -> Increments | None:
@@ -68,7 +69,11 @@ def read_increments(folder: Location) -> Increments | None:
     rolled_back = None if rollback is None else rollback["time"].isoformat()
     skipped = records.left_out(records.read_history(folder, "history-quarantine"))
     summary += f"; {plural(len(skipped), 'unreadable file')} left out" if skipped else ""
-    return Increments(len(history), last, None if deployed is None else deployed.row, rolled_back, summary, skipped)
+    row = records.held(folder)
+    held = None if row is None else records.held_line(row)
+    summary = f"{held}; {summary}" if held else summary
+    deployed_row = None if deployed is None else deployed.row
+    return Increments(len(history), last, deployed_row, rolled_back, summary, skipped, held)
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -106,6 +106,26 @@ class NightlyOptions(OptionModel):
         description="Promote it also if, at this confidence, it is worse by less than this, in units of the metric.",
         examples=[0.002],
     )
+    max_drop: float = Field(
+        0.05,
+        ge=0,
+        description="Hold an increment on which the error of the deployed model is higher than on those of the window "
+        "before by more than this and chance; of numbers the RMSE, by this share of it.",
+        examples=[0.02],
+    )
+    max_shift: float = Field(
+        0.25,
+        ge=0,
+        description="Hold an increment if more than this share of its labels would have to change for the shares of "
+        "before, or if the share of words that the deployed model does not know is higher by more than this.",
+        examples=[0.1],
+    )
+    max_bad_share: float = Field(
+        0.1,
+        ge=0,
+        description="Hold an increment if more than this share of its rows could not be read.",
+        examples=[0.01],
+    )
     keep_models: int | None = Field(
         None,
         ge=1,

@@ -10,7 +10,16 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from sparseoco.core.errors import DamagedError, StorageError
-from sparseoco.storage.commit import Count, FolderKind, Sha256, commit_json, digest_value, parse_json, read_files
+from sparseoco.storage.commit import (
+    Count,
+    FolderKind,
+    Sha256,
+    commit_json,
+    digest_value,
+    parse_json,
+    read_files,
+    remove_file,
+)
 from sparseoco.storage.locations import Location
 
 SCHEMA_VERSION = 5
@@ -185,6 +194,11 @@ def read_manifests(folder: Location, last: int) -> Iterator[Manifest]:
     for first in range(1, last + 1, BATCH):
         paths = [_path(folder, version) for version in range(first, min(first + BATCH, last + 1))]
         yield from _read(paths)
+
+
+def remove_version(folder: Location, version: int) -> None:
+    """Remove the newest version of a store: the one before is the newest then. Files that it alone lists are left."""
+    remove_file(_path(folder, version))
 
 
 def corrupt_store(what: object, fault: str) -> StorageError:

@@ -1,5 +1,6 @@
 """Models compared on the newest increment."""
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Literal, NamedTuple
@@ -55,13 +56,18 @@ class DeployedModel(TypedDict):
 class IncrementEvaluation(NamedTuple):
     """The words of an increment, and loss and error of the deployed model on its documents, before they are learned.
 
-    `words` is the number of occurrences, or the sum of the values of features that have values; loss and error are None
-    if no model is deployed.
+    `words` is the number of occurrences, or the sum of the values of features that have values, `unknown_words` of
+    those that the deployed model has no feature for. Of numbers there are the root mean squared error, `deployed_rmse`,
+    and its standard error, `rmse_spread`, of other labels the share of errors. All but `words` are None if no model is
+    deployed.
     """
 
     words: float
+    unknown_words: float | None = None
     deployed_loss: float | None = None
     deployed_error: float | None = None
+    deployed_rmse: float | None = None
+    rmse_spread: float | None = None
 
 
 class Candidate(NamedTuple):
@@ -122,22 +128,36 @@ def _evaluate(
     increment = open_store(reference)
     corpus = open_corpus(increment, host_folder())
     deployed = None if folder is None else DeployedLearner.of(folder, increment)
-    words, losses, errors = 0.0, np.zeros(1), np.zeros(1, np.int64)
+    numbers, moments = increment.n_classes is None, np.zeros(2)
+    words, unknown, losses, errors = 0.0, 0.0, np.zeros(1), np.zeros(1, np.int64)
     for _, rows in stream(corpus, Passes(Order(), StreamPosition(1, corpus.n_rows))):
         check_worker_running()
         words += float(rows.values.sum(dtype=np.float64))
         if deployed is not None:
-            deployed.learner.evaluate(*deployed.known(rows), rows.labels, losses, errors)
-    totals = ProgressiveTotals(corpus.n_rows, losses, errors)
-    (means,) = mean_rows(totals, "deployed", numbers=increment.n_classes is None)
-    return IncrementEvaluation(words) if deployed is None else IncrementEvaluation(words, **means)
+            unknown += float(rows.values[rows.indices >= deployed.n_features].sum(dtype=np.float64))
+            margins = np.empty((len(rows.indptr) - 1, 1, deployed.learner.n_outputs), deployed.learner.dtype)
+            deployed.learner.evaluate(*deployed.known(rows), rows.labels, losses, errors, margins_out=margins)
+            if numbers:
+                squares = (margins[:, 0, 0].astype(np.float64) - rows.labels) ** 2
+                moments += squares.sum(), (squares**2).sum()
+    if deployed is None:
+        return IncrementEvaluation(words)
+    n = max(1, corpus.n_rows)
+    (means,) = mean_rows(ProgressiveTotals(corpus.n_rows, losses, errors), "deployed", numbers=numbers)
+    if numbers:
+        square, fourth = moments / n
+        spread = math.sqrt(max(0.0, fourth - square**2) / n) / (2 * math.sqrt(square)) if square else 0.0
+        means |= {"deployed_rmse": math.sqrt(square), "rmse_spread": spread}
+    return IncrementEvaluation(words, unknown, **means)
 
 
 class DeployedLearner(NamedTuple):
-    """The learner of the deployed model, and what it makes of an increment's rows: it ignores terms that came later."""
+    """The learner of the deployed model, and what it makes of an increment's rows: it ignores terms that came later,
+    whose ids are `n_features` and larger."""
 
     learner: Learner
     known: Callable[[RowBatch], Csr]
+    n_features: int
 
     @classmethod
     def of(cls, model: Location, increment: Store) -> "DeployedLearner":
@@ -145,15 +165,16 @@ class DeployedLearner(NamedTuple):
         described = read_validated(model / DESCRIPTION, DeployedModel)
         weighting, dtype = described["weighting"], described["dtype"]
         weights = increment_weights(increment.folder, described["increment"], weighting)
+        n_features: int = described["features"]["count"]
 
         def known(rows: RowBatch) -> Csr:
             if weighting.is_identity:
                 return rows.indptr, rows.indices, rows.values
-            kept = rows.indices < described["features"]["count"]
+            kept = rows.indices < n_features
             indptr, indices = np.concatenate([[0], np.cumsum(kept)])[rows.indptr - rows.indptr[0]], rows.indices[kept]
             return indptr, indices, weights.values(indptr, indices, rows.values[kept], dtype)
 
-        return cls(_load_learner(model, increment), known)
+        return cls(_load_learner(model, increment), known, n_features)
 
 
 def _load_learner(model: Location, increment: Store) -> Learner:

@@ -19,10 +19,12 @@ from sparseoco.pipeline.nightly.evaluation import Comparison
 from sparseoco.report import charts
 from sparseoco.report.page import plain
 from sparseoco.search.selection import choose
-from sparseoco.storage.commit import commit_bytes, commit_json, read_json, remove_file, remove_folder
+from sparseoco.storage.commit import commit_bytes, commit_json, digest_value, read_json, remove_file, remove_folder
 from sparseoco.storage.locations import Location
 from sparseoco.storage.tables import Row, read_parquet_file, write_parquet, write_result_table
 from sparseoco.store.weighting import Weighting
+from sparseoco.text.options import TextOptions
+from sparseoco.text.sources import Source
 from sparseoco.training.models import PROMOTED
 from sparseoco.training.options import METRICS, Configuration, Select
 from sparseoco.training.search_tables import OF_CONFIGURATION
@@ -36,7 +38,8 @@ from sparseoco.training.stream import NO_FOLD
 # history-classes.parquet         documents of each class, by increment
 # history-timings.parquet         seconds and end time: the only table in which equal runs differ
 # history-rollbacks.parquet       rollbacks to the models of earlier increments
-# history-quarantine.parquet      input files that could not be read and were left out
+# history-quarantine.parquet      input files that could not be read, or were discarded, and are left out
+# history-held.parquet            increments unlike those before, and what was decided about them
 # promoted.json                   the deployed model, one of models/
 #
 # history.parquet is written last: the decision on an increment that is in it is final.
@@ -50,6 +53,7 @@ HISTORY = pa.schema(
         ("new_terms", pa.int64()),  # features added; null where they are hashed
         ("dropped_terms", pa.int64()),  # occurrences of terms outside the vocabulary; null as above and for the first
         ("unknown_share", pa.float64()),  # dropped_terms as a fraction of all occurrences
+        ("unknown_to_deployed", pa.float64()),  # the same of terms that the deployed model has no feature for
         *OF_CONFIGURATION,  # of the candidate; null, as the next columns, if there is none
         ("nonzeros", pa.int64()),
         ("window", pa.int32()),  # increments in the window it was chosen by
@@ -59,6 +63,7 @@ HISTORY = pa.schema(
         ("deployed", pa.int32()),  # increment of the model deployed before; null for the first
         ("deployed_error", pa.float64()),  # on the same documents, none of which it has learned
         ("deployed_loss", pa.float64()),
+        ("deployed_rmse", pa.float64()),  # of numbers
         ("metric", pa.string()),  # by which the two models are compared, on the documents of the increment
         ("value", pa.float64()),  # of the candidate
         ("deployed_value", pa.float64()),
@@ -116,6 +121,17 @@ QUARANTINE = pa.schema(
         ("reason", pa.string()),
     ]
 )
+HELD = pa.schema(
+    [
+        ("increment", pa.int32()),
+        ("store", pa.string()),  # digest of its manifest
+        ("reason", pa.string()),
+        ("decision", pa.string()),  # accepted or discarded; null while it is held
+        ("time", pa.timestamp("s", tz="UTC")),  # when it was held or decided
+    ]
+)
+ADDED = ("unknown_to_deployed", "deployed_rmse")
+"""Columns that tables of earlier versions lack."""
 TABLES = {
     "history-configurations": CONFIGURATIONS,
     "history-classes": CLASSES,
@@ -125,8 +141,8 @@ TABLES = {
 
 
 def read_history(run: Location, name: str, first: int = 1) -> list[Row]:
-    """The rows of one of `TABLES`, of history-rollbacks or history-quarantine, in order of increments; none if there
-    is no file. With `first`, those of increments from this one on.
+    """The rows of one of `TABLES`, of history-rollbacks, history-quarantine or history-held, in order of increments;
+    none if there is no file. With `first`, those of increments from this one on.
 
     Raises `StorageError` for a file that cannot be read.
     """
@@ -136,18 +152,21 @@ def read_history(run: Location, name: str, first: int = 1) -> list[Row]:
 
 def _read_table(run: Location, name: str) -> pa.Table:
     path = run / f"{name}.parquet"
-    schema = (TABLES | {"history-rollbacks": ROLLBACKS, "history-quarantine": QUARANTINE})[name]
+    others = {"history-rollbacks": ROLLBACKS, "history-quarantine": QUARANTINE, "history-held": HELD}
+    schema = (TABLES | others)[name]
     try:
         table = read_parquet_file(path)
     except DamagedError as error:
         if error.code != "missing-file":  # any other error is raised: the file would be overwritten
             raise
         return schema.empty_table()
-    if table.schema.names != schema.names:
+    for added in [field for field in schema if field.name in ADDED and field.name not in table.schema.names]:
+        table = table.append_column(added, pa.nulls(len(table), added.type))
+    if sorted(table.schema.names) != sorted(schema.names):
         raise DamagedError(
             f"{path} was written by another version of sparseoco: use a new run folder.", code="format-version"
         )
-    return table.cast(schema)  # Parquet has no seconds
+    return table.select(schema.names).cast(schema)  # Parquet has no seconds
 
 
 def add_increment(run: Location, increment: int, rows: Mapping[str, Sequence[Row]]) -> None:
@@ -247,6 +266,34 @@ def write_quarantine(run: Location, rows: Sequence[Row]) -> None:
 def left_out(quarantine: Sequence[Row]) -> list[Row]:
     """The rows of the files that are left out now."""
     return [row for row in quarantine if row["until"] is None]
+
+
+def left_out_row(source: Source, options: TextOptions, increment: int, code: str, reason: str) -> Row:
+    """The row of history-quarantine of a file that is left out from an increment on."""
+    described = {"increment": increment, "until": None, "file": source.absolute, "key": source_key(source, options)}
+    return described | {"code": code, "reason": reason}
+
+
+def source_key(source: Source, options: TextOptions) -> str:
+    """What a file that is left out must change for to be tried again."""
+    return digest_value([source.key, options.max_bad_rows])
+
+
+def held(run: Location) -> Row | None:
+    """The row of the increment that is held, if there is one."""
+    rows = read_history(run, "history-held")
+    return rows[-1] if rows and rows[-1]["decision"] is None else None
+
+
+def add_held(run: Location, row: Row) -> None:
+    """Commit a row of history-held without its time, instead of that of the increment while it was held."""
+    earlier = [other for other in read_history(run, "history-held") if other["decision"] is not None]
+    write_result_table(run / "history-held.parquet", [*earlier, row | {"time": _now()}], HELD)
+
+
+def held_line(row: Row) -> str:
+    """The increment that is held in a line of plain text, without the full stop."""
+    return f"Increment {row['increment']} is held: {row['reason']}"
 
 
 def increment_model(run: Location, increment: int) -> Location:
@@ -398,7 +445,7 @@ LISTED: Final = 10
 MAX_ROWS: Final = 100
 DRAWN: Final = (
     *("history", "history-configurations", "history-classes"),
-    *("history-timings", "history-rollbacks", "history-quarantine"),
+    *("history-timings", "history-rollbacks", "history-quarantine", "history-held"),
 )
 """The tables on the page."""
 QUARANTINE_FILE: Final = "history-quarantine.parquet"
@@ -428,7 +475,7 @@ def render_nightly(name: str, tables: Mapping[str, Sequence[Row]]) -> str:
 
     Rows of other tables beyond `history`, left by a killed run, are ignored.
     """
-    history, configurations, classes, timings, rollbacks, quarantine = (tables[table] for table in DRAWN)
+    history, configurations, classes, timings, rollbacks, quarantine, guarded = (tables[table] for table in DRAWN)
     deployed = find_deployed(history, rollbacks)
     total, first = len(history), _first_shown(history)
     shown, known = history[first - 1 :], [row for row in classes if first <= row["increment"] <= total]
@@ -447,6 +494,7 @@ def render_nightly(name: str, tables: Mapping[str, Sequence[Row]]) -> str:
         "since": _since(deployed, timings),
         "rollbacks": rollbacks[-SHOWN:][::-1],
         "left_out": left_out(quarantine),
+        "held": guarded[-SHOWN:][::-1],
         "quarantine": quarantine[-SHOWN:][::-1],
         "class_rows": [row for row in known if row["increment"] == total],
         "documents": sum(row["documents"] for row in history),
@@ -664,4 +712,5 @@ def nightly_markdown(run: Location, name: str) -> str:
     sentence += "."
     last = [plain(increment_line(history[-1]))] if history else []
     skipped = map(plain, left_out_lines(read_history(run, "history-quarantine")))
-    return "\n\n".join([f"# {plain(name)}", *skipped, plain(sentence), *last]) + "\n"
+    waiting = [] if (found := held(run)) is None else [f"**{plain(held_line(found))}.**"]
+    return "\n\n".join([f"# {plain(name)}", *waiting, *skipped, plain(sentence), *last]) + "\n"

@@ -8,24 +8,23 @@ from typing import NamedTuple
 
 from distributed import Client
 
-from sparseoco.core.errors import FolderInUseError, InputError, SparseocoError, StorageError, unsupported
+from sparseoco.core.errors import FolderInUseError, HeldError, InputError, SparseocoError, StorageError, unsupported
 from sparseoco.core.formatting import plural
 from sparseoco.core.logs import log_event, logged_step
 from sparseoco.execution.clusters import connect
 from sparseoco.learners import find_algorithm
-from sparseoco.pipeline.nightly import evaluation, records
+from sparseoco.pipeline.nightly import evaluation, guard, records
 from sparseoco.pipeline.run_file import RunFile, name_keys
 from sparseoco.pipeline.steps import RUN_FOLDER
 from sparseoco.search.increments import IncrementChain
 from sparseoco.search.worker import StateLostError
-from sparseoco.storage.commit import digest_value, exclusive_lock
+from sparseoco.storage.commit import exclusive_lock
 from sparseoco.storage.locations import Location, is_inside, local_work_folder, location
 from sparseoco.storage.tables import Row
 from sparseoco.store.manifest import STORE_FOLDER, Manifest, read_manifest
 from sparseoco.store.shards import Store
 from sparseoco.store.weighting import Weighting
 from sparseoco.text.ingest import ingest
-from sparseoco.text.options import TextOptions
 from sparseoco.text.passes import new_sources
 from sparseoco.text.sources import Source, find_sources
 from sparseoco.training.block import Block, Origin, check_origin
@@ -57,12 +56,15 @@ class NightlyResult(NamedTuple):
 
 
 @logged_step("nightly", "run")
-def run_nightly(run: RunFile) -> NightlyResult:
+def run_nightly(run: RunFile, held: guard.Decision | None = None) -> NightlyResult:
     """Ingest the new files among the inputs of a run file, learn them and decide which model is deployed.
+
+    With `held`, the increment that is held is accepted or discarded first.
 
     Raises
     ------
-    InputError : for inputs or options that are not supported.
+    InputError : for inputs or options that are not supported, or a decision where no increment is held.
+    HeldError : if the increment is unlike those before, or an earlier one is held: nothing has learned it.
     SparseocoError : for what cannot be done.
     """
     _check_options(run)
@@ -72,7 +74,9 @@ def run_nightly(run: RunFile) -> NightlyResult:
             for folder in dict.fromkeys((run.out.resolve(), run.store.resolve())):  # they may be the same
                 kinds = [RUN_FOLDER] * (folder == run.out.resolve()) + [STORE_FOLDER] * (folder == run.store.resolve())
                 locks.enter_context(exclusive_lock(folder, *kinds, wait=wait))
-            return _run(run)
+            settled = "" if held is None else guard.settle(run, held)
+            found = _run(run)
+            return found._replace(message=" ".join(filter(None, (settled, found.message))))
     except FolderInUseError as error:
         return NightlyResult([], None, f"Nothing was done: {error}")
 
@@ -120,6 +124,7 @@ class _Nightly(NamedTuple):
 
 
 def _run(run: RunFile) -> NightlyResult:
+    guard.check_none_held(run.out)
     store, history = Store.find(run.store), records.read_history(run.out, "history")
     known = len(history)
     _check_history(run, store, history)
@@ -163,19 +168,14 @@ def _find_new(run: RunFile, store: Store | None) -> tuple[list[Row], list[Source
     """
     options, version = run.ingest.text, 0 if store is None else store.manifest.version
     found = find_sources(list(run.ingest.inputs), options, may_be_empty=store is not None)
-    versions = {source.absolute: _version(source, options) for source in found}
+    versions = {source.absolute: records.source_key(source, options) for source in found}
     quarantine = [
         row if row["until"] is not None or row["key"] == versions.get(row["file"]) else row | {"until": version}
         for row in records.read_history(run.out, "history-quarantine")
-        if row["increment"] <= version
+        if row["increment"] <= version or row["code"] == "held"
     ]
     skipped = {row["file"] for row in records.left_out(quarantine)}
     return quarantine, new_sources([source for source in found if source.absolute not in skipped], options, store)
-
-
-def _version(source: Source, options: TextOptions) -> str:
-    """What a file that could not be read must change for to be tried again."""
-    return digest_value([source.key, options.max_bad_rows])
 
 
 def _ingest(nightly: _Nightly, store: Store | None, quarantine: Sequence[Row], new: Sequence[Source]) -> Store:
@@ -208,16 +208,8 @@ def _ingest(nightly: _Nightly, store: Store | None, quarantine: Sequence[Row], n
                 records.write_quarantine(run.out, quarantine)
                 raise first from None
             reason = name_keys(str(error))
-            unreadable.append(
-                {
-                    "increment": 1 + (0 if store is None else store.manifest.version),
-                    "until": None,
-                    "file": source.absolute,
-                    "key": _version(source, run.ingest.text),
-                    "code": error.code,
-                    "reason": reason,
-                }
-            )
+            increment = 1 + (0 if store is None else store.manifest.version)
+            unreadable.append(records.left_out_row(source, run.ingest.text, increment, error.code, reason))
             log_event("nightly", "file left out", level=WARNING, file=source.path, code=error.code, reason=reason)
 
 
@@ -229,10 +221,17 @@ def _learn(nightly: _Nightly, store: Store, deadline: float | None) -> list[Row]
     check_loss(run.search, store)
     chain = IncrementChain(run.search, run.store, last, len(history), run.out / "nightly", deadline)
     for version in range(min(chain.first, len(history) + 1), last + 1):
-        started = time.monotonic()
+        started, undecided = time.monotonic(), version > len(history)
+        if undecided:
+            arrival, deployed = _measure(nightly, version, history)
+            try:
+                guard.check(run, arrival, history)
+            except HeldError:
+                publish(run, history)
+                raise
         learned = chain.learn(nightly.client, version)
-        if version > len(history):
-            _decide(nightly, chain, version, history, started)
+        if undecided:
+            _decide(nightly, chain, arrival, deployed, history, started)
             history = records.read_history(run.out, "history")
             if version < last:  # the last one is published at the end of the run
                 publish(run, history)
@@ -280,18 +279,35 @@ def _check_store(run: RunFile, store: Store) -> None:
         check_size(name, store.n_features)
 
 
-def _decide(nightly: _Nightly, chain: IncrementChain, version: int, history: Sequence[Row], started: float) -> None:
-    """Decide an increment after learning: write the model if it is promoted, then the tables."""
-    run, client = nightly.run, nightly.client
-    deployed = records.read_deployed(run.out, history)
+def _measure(nightly: _Nightly, version: int, history: Sequence[Row]) -> tuple[guard.Arrival, int | None]:
+    """An increment before it is learned, and the increment of the deployed model."""
+    run, deployed = nightly.run, records.read_deployed(nightly.run.out, history)
     model = None if deployed is None else records.increment_model(run.out, deployed.increment)
     if model is not None:
         evaluation.check_deployed(model)
-    measured = evaluation.evaluate_increment(client, run.store, version, model)
-    manifest = read_manifest(run.store, version)
+    measured = evaluation.evaluate_increment(nightly.client, run.store, version, model)
     previous = None if version == 1 else read_manifest(run.store, version - 1)
-    row = _counts(manifest, previous, measured) | {
-        "deployed": None if deployed is None else deployed.increment,
+    arrival = guard.Arrival(read_manifest(run.store, version), previous, measured)
+    return arrival, None if deployed is None else deployed.increment
+
+
+def _decide(
+    nightly: _Nightly,
+    chain: IncrementChain,
+    arrival: guard.Arrival,
+    deployed: int | None,
+    history: Sequence[Row],
+    started: float,
+) -> None:
+    """Decide an increment after learning: write the model if it is promoted, then the tables.
+
+    `deployed` is the increment of the deployed model.
+    """
+    run, client = nightly.run, nightly.client
+    manifest, previous, measured = arrival
+    version, model = manifest.version, None if deployed is None else records.increment_model(run.out, deployed)
+    row = _counts(arrival) | {
+        "deployed": deployed,
         "margin": run.nightly.margin,
         "confidence": run.nightly.confidence,
     }
@@ -300,7 +316,7 @@ def _decide(nightly: _Nightly, chain: IncrementChain, version: int, history: Seq
     if not row["documents"]:
         decision = records.Decision(False, "the new files contain no documents")
     else:
-        row |= {"deployed_error": measured.deployed_error, "deployed_loss": measured.deployed_loss}
+        row |= {name: getattr(measured, name) for name in ("deployed_error", "deployed_loss", "deployed_rmse")}
         metric = run.search.metric or ("error" if manifest.labels.classes else "loss")
         window = range(max(1, version + 1 - run.nightly.window), version + 1)
         try:
@@ -336,19 +352,21 @@ def _decide(nightly: _Nightly, chain: IncrementChain, version: int, history: Seq
     records.add_increment(run.out, version, tables)
 
 
-def _counts(manifest: Manifest, previous: Manifest | None, measured: evaluation.IncrementEvaluation) -> Row:
+def _counts(arrival: guard.Arrival) -> Row:
     """The columns of the history on documents, features and words."""
+    manifest, previous, measured = arrival
     row: Row = {
-        "documents": manifest.rows - (previous.rows if previous else 0),
+        "documents": arrival.documents,
         "features": manifest.features.count,
         "store": manifest.digest,
+        "unknown_to_deployed": arrival.unknown,
     }
     if manifest.features.kind == "vocabulary":
         row["new_terms"] = manifest.features.count - (previous.features.count if previous else 0)
         if previous is not None:
-            row["dropped_terms"] = dropped = manifest.dropped_terms - previous.dropped_terms
-            words = dropped + measured.words
-            row["unknown_share"] = dropped / words if words else None
+            row["dropped_terms"] = arrival.dropped
+            words = arrival.dropped + measured.words
+            row["unknown_share"] = arrival.dropped / words if words else None
     return row
 
 
