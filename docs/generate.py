@@ -112,6 +112,7 @@ COMMANDS = """\
 | 1 | The run failed: a worker, the cluster or memory; the output cannot be written; or `doctor` found a problem. |
 | 2 | An input, an option or a run file is not valid. |
 | 3 | A file or folder cannot be read or written, or is corrupt. |
+| 4 | `nightly`: an increment is held, and waits for `--accept` or `--discard`. |
 | 130, 143 | Stopped by Ctrl-C (SIGINT), or by SIGTERM. The same command resumes. |
 | 141 | The reader of the output has gone: it was piped to `head`, say. |
 

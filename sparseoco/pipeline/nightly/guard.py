@@ -57,8 +57,8 @@ class Arrival(NamedTuple):
 def check(run: RunFile, arrival: Arrival, history: Sequence[Row]) -> None:
     """Hold an increment unlike those of the history, unless it was accepted. Raises `HeldError`."""
     increment, digest = arrival.manifest.version, arrival.manifest.digest
-    rows = records.read_history(run.out, "history-held")
-    if any(row["store"] == digest and row["decision"] == "accepted" for row in rows):
+    accepted = (row for row in records.read_history(run.out, "history-held") if row["decision"] == "accepted")
+    if any((row["increment"], row["store"]) == (increment, digest) for row in accepted):
         return
     if reasons := unlike(run.nightly, arrival, history):
         row = {"increment": increment, "store": digest, "reason": "; ".join(reasons), "decision": None}
@@ -172,15 +172,17 @@ def _leave_out(run: RunFile, row: Row) -> int:
     increment, reason = row["increment"], f"increment {row['increment']} was discarded: {row['reason']}"
     store, options = Store.find(run.store), run.ingest.text
     quarantine = records.read_history(run.out, "history-quarantine")
-    if store is not None and store.manifest.digest == row["store"]:
+    files = sum(own["reason"] == reason for own in quarantine)
+    if store is not None and (store.manifest.version, store.manifest.digest) == (increment, row["store"]):
         first = 0 if increment == 1 else read_manifest(run.store, increment - 1).n_sources
         added = {entry.path for entry in list(store.sources)[first:]}
         sources = find_sources(list(run.ingest.inputs), options, may_be_empty=True)
-        quarantine += [
+        rows = [
             records.left_out_row(source, options, increment, "held", reason)
             for source in sources
             if source.absolute in added
         ]
-        records.write_quarantine(run.out, quarantine)
+        files = len(rows)
+        records.write_quarantine(run.out, [*(own for own in quarantine if own["reason"] != reason), *rows])
         remove_version(run.store, increment)
-    return sum(own["reason"] == reason for own in quarantine)
+    return files
