@@ -291,24 +291,28 @@ def compare(
 
 
 @command(MODELS)
-def export(model: Location, *, to: Literal["sklearn"], out: Location) -> None:
-    """Write a model as a fitted scikit-learn pipeline, which predicts the same without sparseoco.
+def export(model: Location, *, to: Literal["sklearn", "sql", "json"], out: Location) -> None:
+    """Write a model as a file that predicts the same without sparseoco: scikit-learn, SQL or JSON.
 
-    The file is read with skops.io.load and has no pickle: docs/operations/serving.md.
+    None of them has a pickle: docs/operations/serving.md.
 
     Example: sparseoco export model --to sklearn --out model.skops
 
     Parameters
     ----------
     to : KIND
-        sklearn: a fitted pipeline.
+        sklearn: a fitted pipeline, for skops.io.load. sql: tables and views for DuckDB. json: terms and weights.
     out : FILE
-        File to write; one of another pipeline is replaced.
+        File to write; one of the same kind is replaced.
     """
-    from sparseoco.estimators.export import export_sklearn
+    from sparseoco.estimators.export import export_json, export_sklearn, export_sql
     from sparseoco.training.models import Model
 
     opened = Model(model)
+    if to != "sklearn":
+        terms = (export_sql if to == "sql" else export_json)(opened, out)
+        print_line(f"{'statements' if to == 'sql' else 'model'}: {out} ({plural(terms, 'term')})")
+        return
     pipeline = export_sklearn(opened, out)
     steps = ", ".join(type(step).__name__ for step in pipeline)
     print_line(f"pipeline: {out} ({steps}; {plural(len(pipeline[0].vocabulary), 'feature')})")

@@ -1,4 +1,6 @@
-"""A saved model as a fitted scikit-learn pipeline, which predicts without this package.
+"""A saved model in files that predict without this package: a fitted scikit-learn pipeline, SQL, or JSON.
+
+The pipeline has
 
 counts    CountVectorizer: the tokenizer and the vocabulary of the model
 values    TfidfTransformer: its tf, idf and norm; absent where values are counts
@@ -9,9 +11,12 @@ offsets of a calibration are part of `coef_` and `intercept_`. `FixedThresholdCl
 """
 
 import json
+import re
 import zipfile
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from importlib.util import find_spec
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,8 +30,9 @@ from sklearn.multioutput import MultiOutputClassifier
 from sklearn.pipeline import Pipeline
 from sklearn.svm import LinearSVC
 
+from sparseoco import __version__
 from sparseoco.core.errors import InputError
-from sparseoco.storage.commit import as_local_file, check_file, committed
+from sparseoco.storage.commit import as_local_file, check_file, commit_bytes, committed
 from sparseoco.storage.locations import Location
 from sparseoco.storage.tables import read_parquet_file
 from sparseoco.text.options import TokenizerOptions
@@ -59,6 +65,166 @@ def export_sklearn(model: Model, path: Location) -> Pipeline:
     with committed(path) as temporary:
         skops.io.dump(pipeline, temporary, compression=zipfile.ZIP_DEFLATED)
     return pipeline
+
+
+def export_sql(model: Model, path: Location) -> int:
+    """Write a model as statements for DuckDB, with its tables and views; returns the number of terms.
+
+    They are named after the file: `NAME_margins` has the margin of every document and class, `NAME_predictions` what is
+    predicted, of the table `documents` with the columns `id` and `text`. A file of such statements is replaced
+    atomically.
+
+    Raises
+    ------
+    InputError
+        For a file that has something else, a name that is none in SQL, and a model that SQL cannot express.
+    StorageError
+        If the file cannot be written.
+    """
+    text, pattern, name = model.text, model.text.pattern, path.stem
+    if not re.fullmatch(r"[A-Za-z_]\w*", name):
+        raise InputError(f"{name!r} is not a name of tables: use letters, digits and _.", code="invalid-option")
+    if text.counts_characters or pattern.joiners or text.strip_accents is not None:
+        raise InputError(
+            f"{model.folder} cannot be exported to SQL, where tokens are words or short_words, with their accents.",
+            code="unsupported-combination",
+        )
+    _check_expressible(model, "SQL")
+    check_file(path, "the SQL of a model", lambda path: path.read_bytes().startswith(_FIRST_LINE.encode()))
+    terms, idf, columns = _features(model)
+    idf = idf if model.weighting.idf else np.ones(len(terms))
+    commit_bytes(path, "".join(_statements(model, name, terms, idf, columns)).encode())
+    return len(terms)
+
+
+_FIRST_LINE = "-- A model of sparseoco"
+_ROWS = 1000
+"""Of a table in one statement."""
+
+
+def _statements(
+    model: Model, name: str, terms: list[str], idf: NDArray[np.float64], columns: NDArray[np.int64]
+) -> Iterator[str]:
+    yield f"{_FIRST_LINE} for DuckDB: tables of {name}, and views of the table documents(id, text).\n"
+    words = [_quoted(term) for term in terms]
+    yield from _table(f"{name}_terms", "term VARCHAR, idf DOUBLE", zip(words, map(_double, idf), strict=True))
+    features, outputs = np.nonzero(model.weights)
+    entries = zip(columns[features].tolist(), outputs.tolist(), model.weights[features, outputs], strict=True)
+    weights = ((words[term], str(output), _double(weight)) for term, output, weight in entries)
+    yield from _table(f"{name}_weights", "term VARCHAR, output INTEGER, weight DOUBLE", weights)
+    classes = [_quoted(label) for label in (model.classes[1:] if model.outputs == 1 else model.classes)] or ["NULL"]
+    numbers = map(str, range(model.outputs)), classes, map(_double, model.intercepts), map(_double, _cuts(model))
+    described = "output INTEGER, class VARCHAR, intercept DOUBLE, cut DOUBLE"
+    yield from _table(f"{name}_outputs", described, zip(*numbers, strict=True))
+    yield _margins_view(model, name)
+    if not model.classes:
+        chosen = "any_value(margin)"
+    elif model.is_multilabel:
+        chosen = "coalesce(list(class ORDER BY output) FILTER (margin > cut), [])"
+    elif model.outputs == 1:
+        chosen = f"any_value(CASE WHEN margin > cut THEN class ELSE {_quoted(model.classes[0])} END)"
+    else:
+        chosen = "arg_max(class, margin)"
+    yield f"CREATE OR REPLACE VIEW {name}_predictions AS\n"
+    yield f"SELECT id, {chosen} AS prediction FROM {name}_margins GROUP BY id;\n"
+
+
+def _margins_view(model: Model, name: str) -> str:
+    """Tokens, n-grams, their weighted counts, and the sums of their weights."""
+    text, weighting = model.text, model.weighting
+    source = "lower(text)" if text.lowercase else "text"
+    kept = [] if text.max_token_length is None else [f"length(word) <= {text.max_token_length}"]
+    kept += [f"word NOT IN ({', '.join(map(_quoted, text.stop_list))})"] if text.stop_list else []
+    low, high = text.ngram_range
+    following = ", ".join(f"lead(word, {n}) OVER later AS word_{n}" for n in range(high))
+    joined = [" || ' ' || ".join(f"word_{k}" for k in range(n)) for n in range(low, high + 1)]
+    grams = " UNION ALL ".join(f"SELECT id, {term} AS term FROM followed" for term in joined)
+    tf = {"count": "count(*)", "binary": "1", "log": "1 + ln(count(*))"}[weighting.tf]
+    norm = {"none": "1", "l2": "sqrt(sum(value * value))"}[weighting.norm]
+    return f"""CREATE OR REPLACE VIEW {name}_margins AS
+WITH found AS (
+    SELECT id, regexp_extract_all({source}, '[\\p{{L}}\\p{{N}}_]{{{text.pattern.shortest},}}') AS words FROM documents
+),
+places AS (SELECT id, unnest(words) AS word, generate_subscripts(words, 1) AS place FROM found),
+tokens AS (SELECT * FROM places WHERE {" AND ".join(kept) or "true"}),
+followed AS (SELECT id, {following} FROM tokens WINDOW later AS (PARTITION BY id ORDER BY place)),
+grams AS ({grams}),
+weighted AS (
+    SELECT id, term, ({tf}) * any_value(idf) AS value FROM grams JOIN {name}_terms USING (term) GROUP BY id, term
+),
+norms AS (SELECT id, {norm} AS norm FROM weighted GROUP BY id),
+sums AS (
+    SELECT id, output, sum(value / norm * weight) AS total
+    FROM weighted JOIN norms USING (id) JOIN {name}_weights USING (term) GROUP BY id, output
+)
+SELECT documents.id, class, outputs.output, cut, intercept + coalesce(total, 0) AS margin
+FROM documents CROSS JOIN {name}_outputs AS outputs
+LEFT JOIN sums ON sums.id = documents.id AND sums.output = outputs.output;
+"""
+
+
+def _table(name: str, columns: str, rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
+    yield f"CREATE OR REPLACE TABLE {name} ({columns});\n"
+    values = (f"({', '.join(row)})" for row in rows)
+    while part := list(islice(values, _ROWS)):
+        listed = ",\n".join(part)
+        yield f"INSERT INTO {name} VALUES\n{listed};\n"
+
+
+def _cuts(model: Model) -> NDArray[np.float64]:
+    """Of each output, the margin above which its class is predicted."""
+    return np.zeros(model.outputs) if model.thresholds is None else model.thresholds.margins
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _double(value: float) -> str:
+    """A number that is not read as a decimal one."""
+    return f"{value:.17e}"
+
+
+def export_json(model: Model, path: Location) -> int:
+    """Write a model as one JSON file; returns the number of terms.
+
+    ``terms`` are what is counted, with their ``idf``; of each output there are its class, intercept, threshold and
+    weights by term. A file of such a model is replaced atomically.
+
+    Raises
+    ------
+    InputError
+        For a file that has something else, and for a model of hashed features or several fields.
+    StorageError
+        If the file cannot be written.
+    """
+    _check_expressible(model, "JSON")
+    check_file(path, "a model in JSON", lambda path: path.read_bytes().startswith(b'{"sparseoco": '))
+    terms, idf, columns = _features(model)
+    cuts, classes = _cuts(model), model.classes[1:] if model.outputs == 1 else model.classes
+    outputs = []
+    for output in range(model.outputs):
+        own = model.weights[:, output]
+        used = np.flatnonzero(own)
+        weights = {terms[column]: weight for column, weight in zip(columns[used], own[used].tolist(), strict=True)}
+        described = {"intercept": float(model.intercepts[output]), "threshold": float(cuts[output]), "weights": weights}
+        outputs.append({"class": classes[output] if classes else None} | described)
+    text = {name: getattr(model.text, name) for name in ("analyzer", "ngram_range", "lowercase", "strip_accents")}
+    text |= {"token_pattern": token_pattern(model.text), "stop_words": list(model.text.stop_list)}
+    calibration = None if model.calibration is None else model.calibration.model_dump(exclude={"rows"})
+    content = {
+        "sparseoco": __version__,
+        "labels": model.label_kind,
+        "classes": model.classes,
+        "text": text,
+        "weighting": model.weighting.model_dump(),
+        "terms": terms,
+        "idf": idf.tolist() if model.weighting.idf else None,
+        "outputs": outputs,
+        "calibration": calibration,
+    }
+    commit_bytes(path, json.dumps(content, ensure_ascii=False).encode())
+    return len(terms)
 
 
 def _is_pipeline(path: Location) -> bool:
@@ -96,18 +262,18 @@ def sklearn_pipeline(model: Model) -> Pipeline:
     return Pipeline(steps)
 
 
-def _check_expressible(model: Model) -> None:
+def _check_expressible(model: Model, target: str = "scikit-learn") -> None:
     kind, text = model.description["features"]["kind"], model.text
     refusals = {
-        "hashed-features": (kind == "hashed", "its features are hashed, by a function that scikit-learn does not have"),
-        "several-fields": (text.fields, "its features are of several fields, and a pipeline has one text"),
+        "hashed-features": (kind == "hashed", "its features are hashed, by a function that it would need"),
+        "several-fields": (text.fields, "its features are of several fields, and what is exported has one text"),
         "counted-documents": (text.format in ("svmlight", "processed"), "it was trained on counts, not on texts"),
-        "folded-numbers": (text.pattern.folds_numbers, "a token pattern of scikit-learn cannot replace numbers by #"),
+        "folded-numbers": (text.pattern.folds_numbers, "a regular expression cannot replace numbers by #"),
         "no-weights": (not len(model.table), "it has no nonzero weight"),
     }
     for code, (is_refused, reason) in refusals.items():
         if is_refused:
-            raise InputError(f"{model.folder} cannot be exported to scikit-learn: {reason}.", code=code)
+            raise InputError(f"{model.folder} cannot be exported to {target}: {reason}.", code=code)
 
 
 def _features(model: Model) -> tuple[list[str], NDArray[np.float64], NDArray[np.int64]]:
@@ -179,7 +345,7 @@ class _Decisions(NamedTuple):
             offsets += model.calibration.offsets or 0.0
         probable = (slopes > 0) & model.has_probabilities
         slopes, offsets = np.where(probable, slopes, 1.0), np.where(probable, offsets, 0.0)
-        cuts = np.zeros(model.outputs) if model.thresholds is None else model.thresholds.margins
+        cuts = _cuts(model)
         features, outputs = np.nonzero(model.weights)
         values = model.weights[features, outputs] * slopes[outputs]
         coef = csr_matrix((values, (outputs, columns[features])), shape=(model.outputs, n_features))
