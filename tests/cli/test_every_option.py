@@ -332,11 +332,21 @@ REGRET: Entries = {
 }
 NIGHTLY: Entries = {
     f"--{name}": [only(ONE, f"--{name} {value}"), never(ONE, f"--{name} {value}", base="--rollback 1")]
-    for name, value in (("window", 3), ("confidence", 0.5), ("margin", 0.1), ("keep-models", 3))
+    for name, value in {
+        "window": 3,
+        "confidence": 0.5,
+        "margin": 0.1,
+        "keep-models": 3,
+        **dict.fromkeys(("max-drop", "max-shift", "max-bad-share"), 0.5),
+    }.items()
 }
 NIGHTLY |= {
     "--if-running": [only(ONE, "--if-running wait"), only(ONE, "--if-running wait", base="--rollback 1")],
     "--rollback": [only(ONE, "--rollback 1")],
+    **{
+        f"--{name}": [only(ONE, f"--{name}"), never(ONE, f"--{name}", base="--rollback 1")]
+        for name in ("accept", "discard")
+    },
     "--cluster": [only(ONE, "--cluster {cluster}")],
 }
 CORPUS = {"bytes": "3kB", "files": 2, "vocabulary": 500, "exponent": 1.5, "classes": 3, "seed": 1}
@@ -403,8 +413,8 @@ class Commands:
                 raise InputError("A cluster of these options would be started.", code="no-workers")
             yield None if sys.argv[1] in ("ingest", "score") else client  # of few documents: without tasks
 
-        def nightly(run: RunFile, increment: int = 0) -> NightlyResult:
-            self.nights.append((run.nightly, run.cluster, increment))
+        def nightly(run: RunFile, decided: Any = None) -> NightlyResult:
+            self.nights.append((run.nightly, run.cluster, decided))
             return NightlyResult([], None, "")
 
         patch.setattr(steps, "connect", connected)

@@ -79,6 +79,7 @@ def nights(folder: Path, increments: int, **changes: str) -> RunFile:
     return run
 
 
+UNGUARDED = {"confidence = 0": "confidence = 0\nmax_drop = 1\nmax_shift = 1\nmax_bad_share = 1"}
 PROMOTES = {"window = 2": "window = 2\nmargin = 0.9"}  # whoever comes
 
 

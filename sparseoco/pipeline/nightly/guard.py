@@ -85,6 +85,8 @@ def held_error(row: Row) -> HeldError:
 def unlike(options: NightlyOptions, arrival: Arrival, history: Sequence[Row]) -> list[str]:
     """Why an increment is held: what differs from the increments of the window before it by more than chance and the
     options allow."""
+    if not arrival.documents:
+        return list(filter(None, [_bad_rows(options, arrival)]))
     window = history[-options.window :]
     found = (
         _bad_rows(options, arrival),
@@ -124,7 +126,7 @@ def _error(options: NightlyOptions, arrival: Arrival, window: Sequence[Row]) -> 
 
 def _labels(options: NightlyOptions, arrival: Arrival) -> str:
     """The total variation distance of the shares of the classes to those of all increments before."""
-    if arrival.previous is None or not arrival.documents:
+    if arrival.previous is None:
         return ""
     earlier = np.array([entry.rows for entry in arrival.previous.labels.classes], np.float64)
     added = np.array([entry.rows for entry in arrival.manifest.labels.classes], np.float64) - earlier

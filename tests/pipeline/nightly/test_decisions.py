@@ -19,7 +19,17 @@ from sparseoco.training.models import Model
 from tests.support.commands import Cli
 from tests.support.damage import failing_commit, stopped_at
 from tests.support.errors import raises_code
-from tests.support.nightly_runs import PROMOTES, arrive, contents, copy_of, nights, prepare, promoting, rows_of
+from tests.support.nightly_runs import (
+    PROMOTES,
+    UNGUARDED,
+    arrive,
+    contents,
+    copy_of,
+    nights,
+    prepare,
+    promoting,
+    rows_of,
+)
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Which configuration is chosen and promoted, from synthetic figures and from unusual increments.
@@ -128,7 +138,7 @@ def test_a_rare_class_has_a_threshold_by_default(tmp_path: Path) -> None:
 
 def test_increments_unlike_the_others(four_nights: Path, tmp_path: Path) -> None:
     """A model that is worse is not promoted; files without documents change nothing; a new class is refused."""
-    run = copy_of(four_nights, tmp_path, 1)
+    run = copy_of(four_nights, tmp_path, 1, **UNGUARDED)
     upside_down = arrive(tmp_path, 2, to="later")
     text = upside_down.read_text()
     for a, b in (("sea", "?"), ("wood", "sea"), ("?", "wood")):
@@ -155,7 +165,7 @@ def test_increments_unlike_the_others(four_nights: Path, tmp_path: Path) -> None
 def test_a_class_that_comes_later(tmp_path: Path) -> None:
     """Named from the beginning, it is learned when it comes; a row of any other is set aside where that is allowed."""
     named = 'inputs = ["incoming"]\nclasses = ["wood", "sea", "town", "moon"]'
-    run = prepare(tmp_path, 1, **{'inputs = ["incoming"]': named})
+    run = prepare(tmp_path, 1, **{'inputs = ["incoming"]': named}, **UNGUARDED)
     assert run_nightly(run).increments[0]["promoted"]
     later = arrive(tmp_path, 2)
     later.write_text(later.read_text().replace('"label": "sea"', '"label": "moon"'))
@@ -170,7 +180,7 @@ def test_a_class_that_comes_later(tmp_path: Path) -> None:
     odd.write_text(odd.read_text().replace('"label": "sea"', '"label": "mars"', 1))
     with raises_code("unknown-class", odd, "4 classes"):
         run_nightly(run)
-    lenient = prepare(tmp_path, **{'inputs = ["incoming"]': f"{named}\nmax_bad_rows = 1"})
+    lenient = prepare(tmp_path, **{'inputs = ["incoming"]': f"{named}\nmax_bad_rows = 1"}, **UNGUARDED)
     assert run_nightly(lenient).increments[0]["documents"] == 89
 
 

@@ -31,7 +31,7 @@ from sparseoco.text.ingest import ingest
 from tests.support.commands import Cli
 from tests.support.damage import stopped_at
 from tests.support.errors import raises_code
-from tests.support.nightly_runs import arrive, contents, copy_of, prepare, rows_of
+from tests.support.nightly_runs import UNGUARDED, arrive, contents, copy_of, prepare, rows_of
 from tests.support.pages import figures
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -312,7 +312,7 @@ def test_a_night_of_unreadable_files_only_is_an_error(tmp_path: Path) -> None:
 
 def test_bad_rows_count_in_files_that_are_read(tmp_path: Path) -> None:
     """The limit is that of an increment, and a file that exceeds it is left out with all of its rows."""
-    limit = {"min_df = 1": 'min_df = 1\nduplicates = "all"\nmax_bad_rows = 3'}
+    limit = {"min_df = 1": 'min_df = 1\nduplicates = "all"\nmax_bad_rows = 3'} | UNGUARDED
     run = prepare(tmp_path, 1, **limit)
     text = lines(tmp_path / "elsewhere")
     deliver(run, {"a.jsonl": text + 9 * BAD_LINE, "b.jsonl": text + 2 * BAD_LINE, "c.jsonl": text + 2 * BAD_LINE})

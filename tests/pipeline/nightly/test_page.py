@@ -62,8 +62,8 @@ def page_of(
     rollbacks: Sequence[Row] = (),
 ) -> str:
     schemas = (records.HISTORY, records.CONFIGURATIONS, records.CLASSES)
-    schemas += (records.INCREMENT_TIMINGS, records.ROLLBACKS, records.QUARANTINE)
-    tables = (history, configurations, classes, times, rollbacks, ())
+    schemas += (records.INCREMENT_TIMINGS, records.ROLLBACKS, records.QUARANTINE, records.HELD)
+    tables = (history, configurations, classes, times, rollbacks, (), ())
     given = (rows_of(schema, own) for own, schema in zip(tables, schemas, strict=True))
     return records.render_nightly("mail", dict(zip(records.DRAWN, given, strict=True)))
 
