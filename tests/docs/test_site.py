@@ -20,7 +20,7 @@ import pytest
 import sparseoco
 from sparseoco.offline.cluster.passes import OPTIMUM
 from sparseoco.offline.regret.bounds import REGRET, SLOPES
-from sparseoco.pipeline.nightly.records import QUARANTINE, ROLLBACKS, TABLES
+from sparseoco.pipeline.nightly.records import HELD, QUARANTINE, ROLLBACKS, TABLES
 from sparseoco.report.results import ChoiceRecord, EvaluationRecord, RunRecord, write_leaderboard
 from sparseoco.scoring.distribution import DISTRIBUTION_SCHEMA as DISTRIBUTION
 from sparseoco.scoring.kept import KeptDescription
@@ -153,6 +153,7 @@ SCHEMAS = {
     **{f"`{name}.parquet`": schema for name, schema in TABLES.items()},
     "`history-rollbacks.parquet`": ROLLBACKS,
     "`history-quarantine.parquet`": QUARANTINE,
+    "`history-held.parquet`": HELD,
     "`vocabulary-DIGEST.parquet`, `names-DIGEST.parquet`": NAMES,
     "`shards-DIGEST.parquet`": ShardTable.schema,
     "`sources-DIGEST.parquet`": SourceTable.schema,

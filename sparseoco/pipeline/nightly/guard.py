@@ -174,7 +174,7 @@ def _leave_out(run: RunFile, row: Row) -> int:
     increment, reason = row["increment"], f"increment {row['increment']} was discarded: {row['reason']}"
     store, options = Store.find(run.store), run.ingest.text
     quarantine = records.read_history(run.out, "history-quarantine")
-    files = sum(own["reason"] == reason for own in quarantine)
+    files = len([own for own in quarantine if own["reason"] == reason])
     if store is not None and (store.manifest.version, store.manifest.digest) == (increment, row["store"]):
         first = 0 if increment == 1 else read_manifest(run.store, increment - 1).n_sources
         added = {entry.path for entry in list(store.sources)[first:]}
