@@ -44,14 +44,16 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 def test_sql(model: Model, tmp_path: Path) -> None:
     path = tmp_path / "reviews.sql"
     assert export_sql(model, path) == export_sql(model, path)
-    database = duckdb.connect()
-    database.register("documents", pa.table({"id": range(len(NEW)), "text": NEW}))
-    database.execute(path.read_text())
-    rows = database.execute("SELECT margin FROM reviews_margins ORDER BY id, output").fetchall()
+    with duckdb.connect() as database:
+        database.register("documents", pa.table({"id": range(len(NEW)), "text": NEW}))
+        database.execute(path.read_text())
+        rows = database.execute("SELECT margin FROM reviews_margins ORDER BY id, output").fetchall()
+        found = database.execute("SELECT prediction FROM reviews_predictions ORDER BY id").fetchall()
     margins = np.array(rows).reshape(len(NEW), model.outputs)
     np.testing.assert_allclose(margins, model.margins(NEW), rtol=1e-12, atol=1e-12)
-    found = [row[0] for row in database.execute("SELECT prediction FROM reviews_predictions ORDER BY id").fetchall()]
-    assert found == pytest.approx(model.predict(NEW), rel=1e-12) if not model.classes else found == model.predict(NEW)
+    predicted = [row[0] for row in found]
+    wanted = model.predict(NEW)
+    assert predicted == (wanted if model.classes else pytest.approx(wanted, rel=1e-12))
 
 
 def test_json(model: Model, tmp_path: Path) -> None:
