@@ -28,7 +28,7 @@ from sparseoco.core.formatting import integer, percent, plural
 from sparseoco.execution.clusters import ClusterOptions, WorkerShape, connect, scheduler_workers, worker_shape
 from sparseoco.ops.status import folder_lock
 from sparseoco.pipeline.evaluation import NO_TEST_DOCUMENTS, NO_TEST_LABELS
-from sparseoco.pipeline.nightly.records import read_history
+from sparseoco.pipeline.nightly.records import held, held_line, read_history
 from sparseoco.pipeline.run_file import RunFile, load_run_file, name_keys
 from sparseoco.search import packing
 from sparseoco.search.run import options_for_search, with_models
@@ -180,6 +180,8 @@ LARGE_BYTES = 1 << 30  # of a compressed file, which is not cut before it is rea
 
 def check_inputs(run: RunFile) -> Iterator[Finding]:
     """Whether the raw text of a run can be read, and how many of its files are new if some are already ingested."""
+    if (row := held(run.out)) is not None:
+        yield error("nightly", f"{held_line(row)}: accept or discard it.", "held")
     options, store = run.ingest.text if is_nightly(run) else run.text, Store.find(run.store)
     sources = find_sources(list(run.ingest.inputs), options, may_be_empty=is_nightly(run))
     new, _ = find_new(list(run.ingest.inputs), run.store, options, store)

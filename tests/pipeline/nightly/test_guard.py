@@ -136,6 +136,7 @@ def test_it_is_held_until_it_is_decided(held: RunFile, cli: Cli) -> None:
     assert increments is not None
     assert increments.summary.startswith(line)
     assert str(increments.held).startswith(line)
+    assert f"error nightly: {line}" in " ".join(cli("doctor", held.out.parent / "places.toml", code=1).out.split())
 
 
 def test_accepted_it_is_learned(held: RunFile, cli: Cli) -> None:
@@ -183,6 +184,10 @@ def test_what_cannot_be_decided(four_nights: Path, tmp_path: Path, cli: Cli) -> 
 
 def test_numbers_on_another_scale(tmp_path: Path) -> None:
     numbers = {"min_df = 1": 'min_df = 1\nlabels = "numbers"', 'loss = "logistic"': 'loss = "squared"'}
+    numbers["algorithms.cl-fobos = { lam = [1e-4, 1e-2], eta0 = [0.1, 0.3, 1.0] }"] = (
+        "algorithms.adagrad = { lam = [1e-4] }"
+    )
+    numbers["algorithms.rda = { lam = [1e-3], gamma = [1, 3] }"] = ""
     run = prepare(tmp_path, **numbers)
     for increment in range(1, 4):
         path = arrive(tmp_path, increment)
