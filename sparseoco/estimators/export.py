@@ -31,7 +31,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.svm import LinearSVC
 
 from sparseoco import __version__
-from sparseoco.core.errors import InputError
+from sparseoco.core.errors import InputError, unsupported
 from sparseoco.storage.commit import as_local_file, check_file, commit_bytes, committed
 from sparseoco.storage.locations import Location
 from sparseoco.storage.tables import read_parquet_file
@@ -85,9 +85,8 @@ def export_sql(model: Model, path: Location) -> int:
     if not re.fullmatch(r"[A-Za-z_]\w*", name):
         raise InputError(f"{name!r} is not a name of tables: use letters, digits and _.", code="invalid-option")
     if text.counts_characters or pattern.joiners or text.strip_accents is not None:
-        raise InputError(
-            f"{model.folder} cannot be exported to SQL, where tokens are words or short_words, with their accents.",
-            code="unsupported-combination",
+        raise unsupported(
+            f"{model.folder} cannot be exported to SQL, where tokens are words or short_words, with their accents."
         )
     _check_expressible(model, "SQL")
     check_file(path, "the SQL of a model", lambda path: path.read_bytes().startswith(_FIRST_LINE.encode()))
