@@ -16,16 +16,14 @@ from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
 
 from sparseoco.pipeline import nightly as increments
-from sparseoco.pipeline.run_file import RunFile
+from sparseoco.pipeline.run_file import HeldDecision, RunFile
 from sparseoco.report.page import plain
 from sparseoco.storage.locations import Location
 
 from .steps import artifact_key, make_task, read_run, run_flow, start
 
-Decision = Literal["accepted", "discarded"]
 
-
-def _run(run: RunFile, rollback: int | None, held: Decision | None) -> Location | None:
+def _run(run: RunFile, rollback: int | None, held: HeldDecision | None) -> Location | None:
     """Run one increment or deploy an earlier model, and log what was done; returns the page."""
     outcome = increments.run_nightly(run, held) if rollback is None else increments.roll_back(run, rollback)
     for line in increments.left_out_lines(outcome.left_out):
@@ -51,7 +49,7 @@ def nightly(
     run_file: str,
     if_running: Literal["wait", "end"] | None = None,
     rollback: int | None = None,
-    held: Decision | None = None,
+    held: HeldDecision | None = None,
 ) -> str | None:
     """Run one increment or, with `rollback`, deploy the model of an earlier increment again.
 

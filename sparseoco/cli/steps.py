@@ -1,6 +1,6 @@
 """The steps of a run as commands, implemented by `sparseoco.pipeline.steps`, and analyses of learners."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
@@ -11,7 +11,7 @@ from sparseoco.core.errors import InputError, unsupported
 from sparseoco.core.formatting import amount, plural, plus_minus
 from sparseoco.core.option_models import validate
 from sparseoco.learners import name_learner
-from sparseoco.pipeline.run_file import NightlyOptions, load_run_file
+from sparseoco.pipeline.run_file import HeldDecision, NightlyOptions, load_run_file
 from sparseoco.storage.locations import Location
 from sparseoco.store.weighting import FeatureOptions
 from sparseoco.text.options import IngestOptions, StoreOptions, TokenizerOptions
@@ -270,7 +270,7 @@ def nightly(
     from sparseoco.pipeline.nightly import increment_line, left_out_lines, roll_back, run_nightly
 
     with progress_bars():
-        held: Literal["accepted", "discarded"] | None = "accepted" if accept else "discarded" if discard else None
+        held: HeldDecision | None = "accepted" if accept else "discarded" if discard else None
         outcome = roll_back(described, rollback) if rollback else run_nightly(described, held)
     for line in left_out_lines(outcome.left_out):
         print_error(line)

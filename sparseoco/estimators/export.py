@@ -264,7 +264,7 @@ def sklearn_pipeline(model: Model) -> Pipeline:
 def _check_expressible(model: Model, target: str = "scikit-learn") -> None:
     kind, text = model.description["features"]["kind"], model.text
     refusals = {
-        "hashed-features": (kind == "hashed", "its features are hashed, by a function that it would need"),
+        "hashed-features": (kind == "hashed", "its features are hashed, by a function that only this package has"),
         "several-fields": (text.fields, "its features are of several fields, and what is exported has one text"),
         "counted-documents": (text.format in ("svmlight", "processed"), "it was trained on counts, not on texts"),
         "folded-numbers": (text.pattern.folds_numbers, "a regular expression cannot replace numbers by #"),

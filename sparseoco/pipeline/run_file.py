@@ -83,6 +83,10 @@ class ScoreTable(ScoreOptions):
         return ScoreOptions(**{name: getattr(self, name) for name in ScoreOptions.model_fields})
 
 
+HeldDecision = Literal["accepted", "discarded"]
+"""What is decided about an increment of a nightly run that is held."""
+
+
 class NightlyOptions(OptionModel):
     """`[nightly]`: how models are compared from increment to increment, and how concurrent runs are handled."""
 

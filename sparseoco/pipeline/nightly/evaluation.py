@@ -135,9 +135,9 @@ def _evaluate(
         words += float(rows.values.sum(dtype=np.float64))
         if deployed is not None:
             unknown += float(rows.values[rows.indices >= deployed.n_features].sum(dtype=np.float64))
-            margins = np.empty((len(rows.indptr) - 1, 1, deployed.learner.n_outputs), deployed.learner.dtype)
+            margins = np.empty((len(rows.indptr) - 1, 1, 1), deployed.learner.dtype) if numbers else None
             deployed.learner.evaluate(*deployed.known(rows), rows.labels, losses, errors, margins_out=margins)
-            if numbers:
+            if margins is not None:
                 squares = (margins[:, 0, 0].astype(np.float64) - rows.labels) ** 2
                 moments += squares.sum(), (squares**2).sum()
     if deployed is None:

@@ -8,7 +8,7 @@ had not come. The decision is committed last; a call that is killed is repeated.
 import math
 from collections.abc import Sequence
 from logging import WARNING
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,14 +17,13 @@ from sparseoco.core.formatting import percent, plural
 from sparseoco.core.logs import log_event
 from sparseoco.pipeline.nightly import records
 from sparseoco.pipeline.nightly.evaluation import IncrementEvaluation
-from sparseoco.pipeline.run_file import NightlyOptions, RunFile
+from sparseoco.pipeline.run_file import HeldDecision, NightlyOptions, RunFile
 from sparseoco.storage.locations import Location
 from sparseoco.storage.tables import Row
 from sparseoco.store.manifest import Manifest, read_manifest, remove_version
 from sparseoco.store.shards import Store
 from sparseoco.text.sources import find_sources
 
-Decision = Literal["accepted", "discarded"]
 Z = 1.96
 """Standard errors that chance explains."""
 
@@ -157,7 +156,7 @@ def _mean(values: Sequence[tuple[float, int]]) -> float:
     return sum(value * weight for value, weight in values) / max(1, sum(weight for _, weight in values))
 
 
-def settle(run: RunFile, decision: Decision) -> str:
+def settle(run: RunFile, decision: HeldDecision) -> str:
     """Accept the increment that is held, or discard it; gives a sentence. Raises `InputError` if none is held."""
     row = records.held(run.out)
     if row is None:

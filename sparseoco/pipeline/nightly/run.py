@@ -14,7 +14,7 @@ from sparseoco.core.logs import log_event, logged_step
 from sparseoco.execution.clusters import connect
 from sparseoco.learners import find_algorithm
 from sparseoco.pipeline.nightly import evaluation, guard, records
-from sparseoco.pipeline.run_file import RunFile, name_keys
+from sparseoco.pipeline.run_file import HeldDecision, RunFile, name_keys
 from sparseoco.pipeline.steps import RUN_FOLDER
 from sparseoco.search.increments import IncrementChain
 from sparseoco.search.worker import StateLostError
@@ -56,7 +56,7 @@ class NightlyResult(NamedTuple):
 
 
 @logged_step("nightly", "run")
-def run_nightly(run: RunFile, held: guard.Decision | None = None) -> NightlyResult:
+def run_nightly(run: RunFile, held: HeldDecision | None = None) -> NightlyResult:
     """Ingest the new files among the inputs of a run file, learn them and decide which model is deployed.
 
     With `held`, the increment that is held is accepted or discarded first.
@@ -75,7 +75,11 @@ def run_nightly(run: RunFile, held: guard.Decision | None = None) -> NightlyResu
                 kinds = [RUN_FOLDER] * (folder == run.out.resolve()) + [STORE_FOLDER] * (folder == run.store.resolve())
                 locks.enter_context(exclusive_lock(folder, *kinds, wait=wait))
             settled = "" if held is None else guard.settle(run, held)
-            found = _run(run)
+            try:
+                found = _run(run)
+            except HeldError:  # also if a call was killed before it could publish it
+                publish(run, records.read_history(run.out, "history"))
+                raise
             return found._replace(message=" ".join(filter(None, (settled, found.message))))
     except FolderInUseError as error:
         return NightlyResult([], None, f"Nothing was done: {error}")
@@ -224,11 +228,7 @@ def _learn(nightly: _Nightly, store: Store, deadline: float | None) -> list[Row]
         started, undecided = time.monotonic(), version > len(history)
         if undecided:
             arrival, deployed = _measure(nightly, version, history)
-            try:
-                guard.check(run, arrival, history)
-            except HeldError:
-                publish(run, history)
-                raise
+            guard.check(run, arrival, history)
         learned = chain.learn(nightly.client, version)
         if undecided:
             _decide(nightly, chain, arrival, deployed, history, started)

@@ -128,6 +128,9 @@ def test_it_is_held_until_it_is_decided(held: RunFile, cli: Cli) -> None:
     assert said.startswith("sparseoco: Increment 4 is held")
     assert said.endswith("[held]\n")
     assert contents(held.out) == before
+    page = held.out / "nightly.html"
+    page.write_text("of the night before, as if killed before it was written")
+    cli("nightly", held.out.parent / "places.toml", code=4)
     assert len(rows_of(held.out, "history")) == 3
     line = "Increment 4 is held: the error of the deployed model"
     assert nightly_markdown(held.out, "places").split("\n\n")[1].startswith(f"**{line}")
