@@ -20,8 +20,8 @@ from sparseoco.offline.cluster.epochs import EpochTask, epoch_metrics, run_epoch
 from sparseoco.offline.cluster.passes import read_rows
 from sparseoco.search import worker
 from sparseoco.search.packing import Job, cluster_capacity, configurations_at_once, resolve_relative
-from sparseoco.search.runner import ProgressTracker, run_jobs, search_configurations
-from sparseoco.search.selection import describe_choice
+from sparseoco.search.runner import ProgressTracker, run_jobs, search_configurations, search_deadline
+from sparseoco.search.selection import Leading, default_grids, describe_choice, wider_grids
 from sparseoco.storage import commit
 from sparseoco.storage.locations import Location, location, relative_path, resolve_against
 from sparseoco.storage.tables import Row, parquet_writer, read_parquet_file, write_parquet, write_result_table
@@ -120,16 +120,29 @@ def search_store(session: Session, name: str, options: SearchOptions, out: Locat
 
     Raises `SparseocoError` if no configuration was completed.
     """
-    commit.commit_json(out / "run.json", describe_run(name, session.store, out, options))
+
+    def record(options: SearchOptions) -> SearchOptions:
+        commit.commit_json(out / "run.json", describe_run(name, session.store, out, options))
+        return options
+
+    record(options)
     with selected_features(session, options, out) as selected:
         if options.relative_parameters:
-            options = resolve_relative(selected, options)
-            commit.commit_json(out / "run.json", describe_run(name, session.store, out, options))
-        folder = out / "search"
-        tables = search_configurations(selected, options, folder)
+            options = record(resolve_relative(selected, options))
+        folder, deadline, defaults = out / "search", search_deadline(options), default_grids(options)
+        earlier: Leading | None = None
+        while True:
+            tables = search_configurations(selected, options, folder, deadline)
+            if any(row["status"] == "unfinished" for row in tables["metrics"]):
+                break
+            leading = Leading.of(tables["metrics"], options)
+            wider = wider_grids(options, defaults, leading)
+            if wider is None or (earlier is not None and not leading.improves_on(earlier)):
+                break
+            earlier, options = leading, record(wider)
         for table, schema in SEARCH_TABLES.items():
             write_result_table(folder / f"{table}.parquet", tables[table], schema)
-        best = describe_choice(tables["metrics"], options, session.store)
+        best = describe_choice(tables["metrics"], options, session.store, defaults)
         (chosen,) = (each for each in options.configurations() if each.number == best["configuration"])
         options = options.model_copy(update={"epochs": best["epochs"]})
         settings = search_settings(options, selected.store) if options.folds > 1 else ()

@@ -220,8 +220,17 @@ def _start(setting: Setting) -> str:
     return setting.digest if setting.increment is None else setting.increment.previous or ""
 
 
-def search_configurations(session: Session, options: SearchOptions, folder: Location) -> Tables:
+def search_deadline(options: SearchOptions) -> float | None:
+    """When a search that starts now ends: `time.monotonic()` at its time limit."""
+    return None if options.time_limit is None else time.monotonic() + options.time_limit
+
+
+def search_configurations(
+    session: Session, options: SearchOptions, folder: Location, deadline: float | None = None
+) -> Tables:
     """The tables of a search, rows in order of configuration, fold and epoch; cells and checkpoints go to `folder`.
+
+    After `deadline` (`time.monotonic()`) no more work is started.
 
     Stream learners run stage by stage; epoch methods run to the end, since they are compared at convergence, as do
     learners with several parts.
@@ -231,7 +240,6 @@ def search_configurations(session: Session, options: SearchOptions, folder: Loca
     Raises `InputError` if not even one configuration fits in memory, `SparseocoError` for what would stop every block
     (a corrupt shard, a full disk).
     """
-    deadline = None if options.time_limit is None else time.monotonic() + options.time_limit
     store, settings = session.store, search_settings(options, session.store)
     digests = [setting.digest for setting in settings]
     runner = Runner(options, digests, folder, deadline)

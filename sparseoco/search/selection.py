@@ -4,16 +4,19 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from contextlib import suppress
+from typing import Any, Literal, NamedTuple
 
-from sparseoco.core.errors import SparseocoError
+from sparseoco.core.errors import InputError, SparseocoError
+from sparseoco.learners import find_algorithm
+from sparseoco.learners.penalties import find_penalty
 from sparseoco.storage.tables import Row
 from sparseoco.store.shards import Store
 from sparseoco.store.weighting import Weighting
 from sparseoco.training.block import positive_class
 from sparseoco.training.metrics import baseline
 from sparseoco.training.models import Model
-from sparseoco.training.options import METRICS, AtMost, Halving, SearchOptions, Select
+from sparseoco.training.options import METRICS, SIZED_GRID, AtMost, Halving, SearchOptions, Select
 from sparseoco.training.stream import StreamPosition
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -140,25 +143,134 @@ def choose(metrics: Sequence[Row], select: Select = "best", metric: str = "error
     return min((c for c in found if c.cost <= bound), key=lambda c: (c.nonzeros, c[:4]))
 
 
-def grid_edges(chosen: dict[str, Any], grid: Sequence[dict[str, Any]]) -> list[str]:
-    """A sentence for each parameter of a configuration whose value is the smallest or largest of those in the grid."""
-    sentences = []
+class Edge(NamedTuple):
+    """A parameter of a configuration whose value is the smallest or the largest of its grid."""
+
+    name: str
+    value: float
+    way: Literal["smaller", "larger"]
+    further: float
+    """The next value on that side, at the ratio of the grid's last values."""
+
+
+def grid_edges(chosen: Mapping[str, Any], grid: Sequence[Mapping[str, Any]]) -> list[Edge]:
+    """The parameters of a configuration whose values are the smallest or the largest of those in the grid."""
+    found = []
     for name, value in chosen.items():
-        values = {other[name] for other in grid if isinstance(other.get(name), int | float)}
-        if isinstance(value, int | float) and len(values) > 1 and value in (min(values), max(values)):
-            edge, way = ("smallest", "smaller") if value == min(values) else ("largest", "larger")
-            sentences.append(f"{name} = {value:g} is the {edge} value of its grid: a {way} one may be better")
-    return sentences
+        values = sorted({other[name] for other in grid if isinstance(other.get(name), int | float)})
+        if not isinstance(value, int | float) or len(values) < 2:
+            continue
+        if value == values[0]:
+            found.append(Edge(name, value, "smaller", _further(values[::-1])))
+        elif value == values[-1]:
+            found.append(Edge(name, value, "larger", _further(values)))
+    return found
+
+
+def _further(values: Sequence[float]) -> float:
+    """The value after the last: 1, 3, 10 is followed by 30, and 0.3, 1 by 3.3."""
+    before, last = values[-2:]
+    ratio = last / before if len(values) == 2 or not values[-3] else before / values[-3]
+    return float(f"{last * ratio:.2g}") if before else last
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# A default grid grows where the best value is its first or last: `search_store` runs the wider grid, which has all
+# earlier configurations, until the best is inside, nothing improves by more than noise, or `FURTHER_VALUES` are added.
+#
+# The results of earlier configurations are their cells. What is added depends on metrics only.
+
+
+FURTHER_VALUES = 3
+"""Values added on each side of a grid at most."""
+Grids = Mapping[str, Mapping[str, Sequence[Any]]]
+"""Values by learner and parameter."""
+
+
+def default_grids(options: SearchOptions) -> Grids:
+    """The parameters of each learner that have the values of a default grid."""
+    if options.samples is not None:
+        return {}
+    found: dict[str, dict[str, list[Any]]] = {}
+    for name, grid in options.algorithms.items():
+        known = find_algorithm(name).under(find_penalty(options.penalty)).grid, SIZED_GRID.get(name, {})
+        found[name] = {
+            key: values
+            for key, values in grid.items()
+            if isinstance(values, list) and values in [each.get(key) for each in known]
+        }
+    return found
+
+
+class Leading(NamedTuple):
+    """The candidates that decide whether a grid grows: the one that the rule chooses and, if that is the sparsest
+    within one standard error, the best; with the costs of each in the folds."""
+
+    candidates: list[Candidate]
+    costs: list[list[float]]
+
+    @classmethod
+    def of(cls, metrics: Sequence[Row], options: SearchOptions) -> "Leading":
+        """Those of a search. Raises as `choose`."""
+        metric = options.selection_metric
+        found = [choose(metrics, options.select, metric)]
+        if options.select == "one-standard-error":
+            found.append(choose(metrics, "best", metric))
+        sign, costs = -1 if METRICS[metric].greater_is_better else 1, []
+        for each in found:
+            rows = [row for row in metrics if (row["configuration"], row["epoch"]) == (each.configuration, each.epoch)]
+            costs.append([sign * value for value in fold_values(rows, metric)])
+        return cls(found, costs)
+
+    def improves_on(self, earlier: "Leading") -> bool:
+        """Whether a cost is less by more than the standard error of the difference, or the sparsest is sparser."""
+        if len(self.candidates) > 1 and self.candidates[0].nonzeros < earlier.candidates[0].nonzeros:
+            return True
+        for costs, before in zip(self.costs, earlier.costs, strict=True):
+            gains = [old - new for old, new in zip(before, costs, strict=False)]
+            noise = mean_error(gains) if len(gains) > 1 else 0.0
+            if math.fsum(gains) / len(gains) > noise:
+                return True
+        return False
+
+
+def wider_grids(options: SearchOptions, defaults: Grids, leading: Leading) -> SearchOptions | None:
+    """The options with a further value where the value of a leading candidate is the first or last of a default grid.
+
+    None if there is none to add.
+    """
+    algorithms = {name: dict(grid) for name, grid in options.algorithms.items()}
+    for candidate in leading.candidates:
+        name, learner = candidate.algorithm, find_algorithm(candidate.algorithm)
+        for edge in grid_edges(json.loads(candidate.parameters), _alike(options, candidate)):
+            values, own = algorithms[name].get(edge.name), defaults.get(name, {}).get(edge.name)
+            if own is None or not isinstance(values, list) or edge.further in values:
+                continue
+            added = [value for value in values if (value > max(own) if edge.way == "larger" else value < min(own))]
+            with suppress(InputError):  # a value out of the range of the parameter
+                learner.configuration({edge.name: edge.further})
+                if len(added) < FURTHER_VALUES:
+                    algorithms[name][edge.name] = sorted([*values, edge.further])
+    return None if algorithms == options.algorithms else options.model_copy(update={"algorithms": algorithms})
+
+
+def _alike(options: SearchOptions, candidate: Candidate) -> list[dict[str, Any]]:
+    """The parameters of the configurations of a candidate's learner and weighting."""
+    every = options.configurations()
+    own = every[candidate.configuration]
+    return [c.parameters for c in every if (c.algorithm, c.weighting) == (own.algorithm, own.weighting)]
 
 
 # ----------------------------------------------------------------------------------------------------------------------
 # What search/best.json says of the choice.
 
 
-def describe_choice(metrics: Sequence[dict[str, Any]], options: SearchOptions, store: Store) -> dict[str, Any]:
+def describe_choice(
+    metrics: Sequence[dict[str, Any]], options: SearchOptions, store: Store, defaults: Grids | None = None
+) -> dict[str, Any]:
     """The contents of best.json: the chosen configuration, notes on the choice, and the number of unfinished ones.
 
-    Raises `SparseocoError` if no configuration was completed.
+    `defaults` are the grids before values were added. Raises `SparseocoError` if no configuration was completed.
     """
     metric = options.selection_metric
     at_most = options.select.at_most if isinstance(options.select, AtMost) else None
@@ -190,10 +302,7 @@ def describe_choice(metrics: Sequence[dict[str, Any]], options: SearchOptions, s
             f"to its {at_most:,} strongest; a larger lam may be better"
         )
     if options.samples is None:
-        of_leader = Weighting.of(next(row for row in metrics if row["configuration"] == leader.configuration))
-        alike = [c for c in options.configurations() if (c.algorithm, c.weighting) == (leader.algorithm, of_leader)]
-        edges = grid_edges(json.loads(leader.parameters), [c.parameters for c in alike])
-        notes += [f"{leader.algorithm}: {edge}" for edge in edges]
+        notes += _grid_notes(best, options, defaults or {})
     return ({"unfinished": len(unfinished)} if unfinished else {}) | {
         "configuration": best.configuration,
         "algorithm": best.algorithm,
@@ -212,6 +321,26 @@ def describe_choice(metrics: Sequence[dict[str, Any]], options: SearchOptions, s
         "beats_baseline": beaten,
         "notes": notes,
     }
+
+
+def _grid_notes(best: Candidate, options: SearchOptions, defaults: Grids) -> list[str]:
+    """What was added to grids, and the values of the choice at the edges of those that were not extended."""
+    notes, extended = [], set()
+    for name, grid in defaults.items():
+        for key, values in grid.items():
+            added = [value for value in options.algorithms[name][key] if value not in values]
+            if added:
+                more = ", ".join(f"{value:g}" for value in added)
+                notes.append(f"{name}: {key} was also tried at {more}, as the best value was at an edge of its grid")
+                extended.add((name, key))
+    for edge in grid_edges(json.loads(best.parameters), _alike(options, best)):
+        if (best.algorithm, edge.name) not in extended:
+            extreme = "smallest" if edge.way == "smaller" else "largest"
+            notes.append(
+                f"{best.algorithm}: {edge.name} = {edge.value:g} is the {extreme} value of its grid: "
+                f"a {edge.way} one, such as {edge.further:g}, may be better"
+            )
+    return notes
 
 
 def baseline_value(metrics: Sequence[Row], leader: Candidate, store: Store, options: SearchOptions) -> float | None:

@@ -1,6 +1,8 @@
 """The choice of a search: packing and rungs, selection, the metric, and models of few features."""
 
 import json
+import math
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 from sparseoco import Model
 from sparseoco.core.errors import InputError, SparseocoError
 from sparseoco.core.option_models import validate
+from sparseoco.learners import find_algorithm
 from sparseoco.search import packing, selection
 from sparseoco.search.packing import Capacity, Job, pack
 from sparseoco.search.run import write_block
@@ -225,16 +228,48 @@ def test_the_best_of_at_most_so_many_features() -> None:
 
 
 def test_a_best_value_at_the_edge_of_its_grid() -> None:
-    grid = [{"lam": lam, "eta0": eta0, "by": "feature"} for lam in (1e-4, 1e-3, 1e-2) for eta0 in (1.0, 2.0)]
-    edges = selection.grid_edges({"lam": 1e-2, "eta0": 1.0, "by": "feature"}, grid)
-    assert edges == [
-        "lam = 0.01 is the largest value of its grid: a larger one may be better",
-        "eta0 = 1 is the smallest value of its grid: a smaller one may be better",
+    grid = [{"lam": lam, "eta0": eta0, "by": "feature"} for lam in (1e-4, 3e-4, 1e-3) for eta0 in (1.0, 10.0)]
+    edges = selection.grid_edges({"lam": 1e-3, "eta0": 1.0, "by": "feature"}, grid)
+    assert edges == [("lam", 1e-3, "larger", 3e-3), ("eta0", 1.0, "smaller", 0.1)]
+    assert selection.grid_edges({"lam": 3e-4}, grid) == []
+    assert selection.grid_edges({"lam": 0.0}, [{"lam": 0.0}, {"lam": 1.0}]) == [("lam", 0.0, "smaller", 0.0)]
+
+
+def with_errors(options: SearchOptions, error: Callable[[dict[str, Any]], float]) -> list[dict[str, Any]]:
+    """The metrics of a search whose errors are a function of the parameters, and 0.01 more in the second fold."""
+    return [
+        metrics_row(
+            c.number, fold, error(c.parameters) + fold / 100, algorithm=c.algorithm, parameters=c.parameters_json
+        )
+        for c in options.configurations()
+        for fold in (0, 1)
     ]
-    assert (
-        selection.grid_edges({"lam": 1e-3, "eta0": 1.0}, [{"lam": lam, "eta0": 1.0} for lam in (1e-4, 1e-3, 1e-2)])
-        == []
-    )
+
+
+@pytest.mark.parametrize("select", ["best", "one-standard-error"])
+@pytest.mark.parametrize(("best", "expected"), [(3e-5, []), (1e-6, [3.3e-7]), (2e-3, [1e-3, 3e-3, 1e-2])])
+def test_a_default_grid_grows_towards_the_best(best: float, expected: list[float], select: Any) -> None:
+    grid = find_algorithm("adagrad").grid
+    algorithms: dict[str, Any] = {"adagrad": {"lam": grid["lam"], "eta": [0.1]}, "rda": {"lam": [1.0], "gamma": [1.0]}}
+    options: SearchOptions | None = plain_search(algorithms=algorithms, folds=2, select=select)
+    assert options is not None
+    defaults, steps = selection.default_grids(options), 0
+    assert defaults == {"adagrad": {"lam": grid["lam"]}, "rda": {}}  # values of one's own are not extended
+    while options is not None:
+        last, steps = options, steps + 1
+        table = with_errors(last, lambda parameters: 0.1 + abs(math.log(parameters["lam"] / best)) / 100)
+        options = selection.wider_grids(last, defaults, selection.Leading.of(table, last))
+    assert last.algorithms["adagrad"]["lam"] == sorted([*grid["lam"], *expected])
+    assert steps == 1 + len(expected)
+    assert len(expected) <= selection.FURTHER_VALUES
+
+
+@pytest.mark.parametrize(("gains", "improved"), [((0.02, 0.03), True), ((0.02, -0.01), False), ((0.0, 0.0), False)])
+def test_what_improves_by_no_more_than_noise_ends_the_growth(gains: tuple[float, float], improved: bool) -> None:
+    options = plain_search(algorithms={"adagrad": {}}, folds=2)
+    before = selection.Leading.of([metrics_row(0, fold, 0.2 + fold / 10) for fold in (0, 1)], options)
+    after = [metrics_row(0, fold, 0.2 + fold / 10 - gain) for fold, gain in enumerate(gains)]
+    assert selection.Leading.of(after, options).improves_on(before) == improved
 
 
 @pytest.mark.parametrize(
@@ -368,7 +403,7 @@ def test_nothing_beats_the_largest_class(tables_of: TablesOf, labelled: Path) ->
     best = selection.describe_choice(metrics, options, Store.open(labelled))
     assert not best["beats_baseline"]
     assert "no configuration beats always predicting the largest class" in best["notes"][0]
-    assert "lam = 100 is the smallest value of its grid" in best["notes"][1]
+    assert "lam = 100 is the smallest value of its grid: a smaller one, such as 50, may be better" in best["notes"][1]
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -14,8 +14,9 @@ from distributed import Client
 from sparseoco.core.errors import SparseocoError, StorageError
 from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.kernels.order import epoch_rows
+from sparseoco.learners import find_algorithm
 from sparseoco.pipeline import steps
-from sparseoco.search import packing, worker
+from sparseoco.search import packing, run, worker
 from sparseoco.search.increments import EMPTY, FILE, IncrementResults, read_increment_results
 from sparseoco.search.selection import choose
 from sparseoco.search.worker import BlockRun, furthest_checkpoints, load_checkpoint, reached_position, save_checkpoint
@@ -25,13 +26,13 @@ from sparseoco.store.shards import Store, read_shards
 from sparseoco.store.weighting import FeatureOptions
 from sparseoco.training.block import Block
 from sparseoco.training.learner import Learner
-from sparseoco.training.options import Halving, SearchOptions
+from sparseoco.training.options import SIZED_GRID, Halving, SearchOptions
 from sparseoco.training.search_tables import read_metrics
 from sparseoco.training.stream import StreamPosition
 from tests.support.commands import Cli
 from tests.support.damage import forge
 from tests.support.errors import raises_code
-from tests.support.folders import assert_same_folder
+from tests.support.folders import GROUPED, TIMED, assert_same_folder
 from tests.support.processes import forks_with, wait_until, worker_processes
 from tests.support.searches import TablesOf, block_of, cells, learn_up_to, plain_search, search_tables
 from tests.support.stores import make_store, store_of
@@ -208,6 +209,39 @@ def test_killed_at_any_moment_and_run_again_it_ends_with_the_same_bytes(tmp_path
     assert process.exitcode == 0
     assert all(path.stat().st_mtime_ns == when for path, when in kept.items())
     assert_same_folder(tmp_path / "run" / "search", tmp_path / "whole" / "search")
+
+
+def test_a_default_grid_that_grew_is_as_one_that_was_given(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lam = find_algorithm("adagrad").grid["lam"][2:]
+    monkeypatch.setitem(SIZED_GRID, "adagrad", {"lam": lam})  # one of the default grids, for it has fewer values
+    options, cluster = plain_search(algorithms={"adagrad": {"lam": lam}}, folds=2), ClusterOptions(threads=2)
+    steps.search(store, tmp_path / "grown", options, cluster)
+    wider = read_json(tmp_path / "grown" / "run.json")["search"]["algorithms"]
+    assert wider["adagrad"]["lam"][:4] == [*lam, 1e-3]
+
+    started, search = [], run.search_configurations
+
+    def stopped(*arguments: Any) -> Any:
+        started.append(arguments)
+        if len(started) == 2:
+            raise StorageError("no space", code="disk-full")
+        return search(*arguments)
+
+    monkeypatch.setattr(run, "search_configurations", stopped)
+    with pytest.raises(StorageError):
+        steps.search(store, tmp_path / "stopped", options, cluster)
+    assert not (tmp_path / "stopped" / "search" / "best.json").exists()
+    steps.search(store, tmp_path / "stopped", options, cluster)
+    assert_same_folder(tmp_path / "stopped" / "search", tmp_path / "grown" / "search")
+
+    steps.search(store, tmp_path / "given", options.model_copy(update={"algorithms": wider}), cluster)
+    others = TIMED | GROUPED | {"best.json"}
+    assert_same_folder(tmp_path / "given" / "search", tmp_path / "grown" / "search", without=others)
+    notes = [read_json(tmp_path / name / "search/best.json")["notes"] for name in ("grown", "given")]
+    assert "lam was also tried at 0.001" in notes[0][0]
+    assert all("edge" not in note for note in notes[1])
 
 
 @pytest.mark.fault(1)

@@ -9,7 +9,7 @@ from distributed import Client
 
 from sparseoco.core.logs import RowsCallback
 from sparseoco.learners import find_algorithm
-from sparseoco.search.runner import search_configurations
+from sparseoco.search.runner import search_configurations, search_deadline
 from sparseoco.search.worker import BlockRun
 from sparseoco.store.corpus import Corpus
 from sparseoco.store.shards import Session, Store
@@ -40,7 +40,7 @@ def block_of(options: SearchOptions, store: Store, fold: int = NO_FOLD) -> Block
 
 def search_tables(client: Client, store: Path, folder: Path, options: SearchOptions) -> dict[str, Any]:
     """The tables of a search, but for its timings."""
-    tables = search_configurations(Session(client, Store.open(store)), options, folder)
+    tables = search_configurations(Session(client, Store.open(store)), options, folder, search_deadline(options))
     del tables["timings"]
     return tables
 

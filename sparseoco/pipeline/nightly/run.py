@@ -17,6 +17,7 @@ from sparseoco.pipeline.nightly import evaluation, guard, records
 from sparseoco.pipeline.run_file import HeldDecision, RunFile, name_keys
 from sparseoco.pipeline.steps import RUN_FOLDER
 from sparseoco.search.increments import IncrementChain
+from sparseoco.search.runner import search_deadline
 from sparseoco.search.worker import StateLostError
 from sparseoco.storage.commit import exclusive_lock
 from sparseoco.storage.locations import Location, is_inside, local_work_folder, location
@@ -145,7 +146,7 @@ def _run(run: RunFile) -> NightlyResult:
         if store is None or new:
             store = _ingest(nightly, store, quarantine, new)
         _check_store(run, store)
-        deadline = None if run.search.time_limit is None else time.monotonic() + run.search.time_limit
+        deadline = search_deadline(run.search)
         lost = 0
         while True:
             try:
