@@ -291,8 +291,8 @@ def compare(
 
 
 @command(MODELS)
-def export(model: Location, *, to: Literal["sklearn", "sql", "json"], out: Location) -> None:
-    """Write a model as a file that predicts the same without sparseoco: scikit-learn, SQL or JSON.
+def export(model: Location, *, to: Literal["sklearn", "onnx", "sql", "json"], out: Location) -> None:
+    """Write a model as a file that predicts the same without sparseoco: scikit-learn, ONNX, SQL or JSON.
 
     None of them has a pickle: docs/operations/serving.md.
 
@@ -301,17 +301,22 @@ def export(model: Location, *, to: Literal["sklearn", "sql", "json"], out: Locat
     Parameters
     ----------
     to : KIND
-        sklearn: a fitted pipeline, for skops.io.load. sql: tables and views for DuckDB. json: terms and weights.
+        sklearn: a fitted pipeline, for skops.io.load. onnx: a graph for onnxruntime. sql: tables and views for DuckDB.
+        json: terms and weights.
     out : FILE
         File to write; one of the same kind is replaced.
     """
-    from sparseoco.estimators.export import export_json, export_sklearn, export_sql
+    from sparseoco.estimators.export import export_json, export_onnx, export_sklearn, export_sql
     from sparseoco.training.models import Model
 
     opened = Model(model)
     if to != "sklearn":
-        terms = (export_sql if to == "sql" else export_json)(opened, out)
-        print_line(f"{'statements' if to == 'sql' else 'model'}: {out} ({plural(terms, 'term')})")
+        what, write = {
+            "onnx": ("graph", export_onnx),
+            "sql": ("statements", export_sql),
+            "json": ("model", export_json),
+        }[to]
+        print_line(f"{what}: {out} ({plural(write(opened, out), 'term')})")
         return
     pipeline = export_sklearn(opened, out)
     steps = ", ".join(type(step).__name__ for step in pipeline)

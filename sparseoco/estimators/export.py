@@ -1,4 +1,4 @@
-"""A saved model in files that predict without this package: a fitted scikit-learn pipeline, SQL, or JSON.
+"""A saved model in files that predict without this package: a fitted scikit-learn pipeline, ONNX, SQL, or JSON.
 
 The pipeline has
 
@@ -81,14 +81,10 @@ def export_sql(model: Model, path: Location) -> int:
     StorageError
         If the file cannot be written.
     """
-    text, pattern, name = model.text, model.text.pattern, path.stem
+    name = path.stem
     if not re.fullmatch(r"[A-Za-z_]\w*", name):
         raise InputError(f"{name!r} is not a name of tables: use letters, digits and _.", code="invalid-option")
-    if text.counts_characters or pattern.joiners or text.strip_accents is not None:
-        raise unsupported(
-            f"{model.folder} cannot be exported to SQL, where tokens are words or short_words, with their accents."
-        )
-    _check_expressible(model, "SQL")
+    _check_words(model, "SQL")
     check_file(path, "the SQL of a model", lambda path: path.read_bytes().startswith(_FIRST_LINE.encode()))
     terms, idf, columns = _features(model)
     idf = idf if model.weighting.idf else np.ones(len(terms))
@@ -142,7 +138,7 @@ def _margins_view(model: Model, name: str) -> str:
     norm = {"none": "1", "l2": "sqrt(sum(value * value))"}[weighting.norm]
     return f"""CREATE OR REPLACE VIEW {name}_margins AS
 WITH found AS (
-    SELECT id, regexp_extract_all({source}, '[\\p{{L}}\\p{{N}}_]{{{text.pattern.shortest},}}') AS words FROM documents
+    SELECT id, regexp_extract_all({source}, '{_word_pattern(text)}') AS words FROM documents
 ),
 places AS (SELECT id, unnest(words) AS word, generate_subscripts(words, 1) AS place FROM found),
 tokens AS (SELECT * FROM places WHERE {" AND ".join(kept) or "true"}),
@@ -182,6 +178,170 @@ def _quoted(text: str) -> str:
 def _double(value: float) -> str:
     """A number that is not read as a decimal one."""
     return f"{value:.17e}"
+
+
+def _check_words(model: Model, target: str) -> None:
+    """Raises `InputError` for tokens that RE2, the regular expressions of both, does not find, and as others."""
+    text = model.text
+    if text.counts_characters or text.pattern.joiners or text.strip_accents is not None:
+        raise unsupported(
+            f"{model.folder} cannot be exported to {target}, where tokens are words or short_words, with their accents."
+        )
+    _check_expressible(model, target)
+
+
+def _word_pattern(text: TokenizerOptions) -> str:
+    """Words as RE2 finds them."""
+    return rf"[\p{{L}}\p{{N}}_]{{{text.pattern.shortest},}}"
+
+
+def export_onnx(model: Model, path: Location) -> int:
+    """Write a model as an ONNX graph for onnxruntime; returns the number of terms.
+
+    Its input `text` is an array of strings. Its outputs are `margins`, float64 (texts, outputs); `prediction`, the
+    class or number of each text, or for label sets booleans (texts, classes); and `probabilities`, float64 (texts,
+    classes), if the model has some. The names of the classes are in the metadata, as JSON. Tokens are found by an
+    operator that only onnxruntime has. A file of such a graph is replaced atomically.
+
+    Raises
+    ------
+    InputError
+        If onnx is not installed, for a file that has something else, and a model that the operators cannot express.
+    StorageError
+        If the file cannot be written.
+    """
+    if find_spec("onnx") is None:
+        raise InputError(
+            "Export to ONNX requires another package: pip install 'sparseoco[onnx]'.", code="missing-package"
+        )
+    from onnx import TensorProto, helper
+
+    text = model.text
+    _check_words(model, "ONNX")
+    if text.ngram_range[1] > 1 and (text.stop_list or text.max_token_length is not None):
+        raise unsupported(
+            f"{model.folder} cannot be exported to ONNX, which has no operator that removes words between those of "
+            "n-grams: train without stop_words and max_token_length, or on single words."
+        )
+    check_file(path, "an ONNX graph of this program", lambda path: b"sparseoco" in path.read_bytes()[:32])
+    terms, idf, columns = _features(model)
+    graph = _Graph()
+    margins, outputs = _onnx_margins(graph, model, terms, idf, columns), {"margins": (TensorProto.DOUBLE, 2)}
+    prediction = _onnx_prediction(graph, model, margins)
+    one = TensorProto.STRING if model.classes else TensorProto.DOUBLE
+    outputs[prediction] = (TensorProto.BOOL, 2) if model.is_multilabel else (one, 1)
+    if model.has_probabilities:
+        outputs[_onnx_probabilities(graph, model, margins)] = (TensorProto.DOUBLE, 2)
+    kinds = [helper.make_tensor_value_info(name, kind, [None] * axes) for name, (kind, axes) in outputs.items()]
+    given = helper.make_tensor_value_info("text", TensorProto.STRING, [None])
+    content = helper.make_model(
+        helper.make_graph(graph.nodes, "sparseoco", [given], kinds, graph.constants),
+        producer_name="sparseoco",
+        producer_version=__version__,
+        opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)],
+        ir_version=8,
+    )
+    helper.set_model_props(content, {"labels": model.label_kind, "classes": json.dumps(model.classes)})
+    commit_bytes(path, content.SerializeToString())
+    return len(terms)
+
+
+class _Graph:
+    """The nodes of an ONNX graph and their constants; each node has one output."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Any] = []
+        self.constants: list[Any] = []
+
+    def add(self, operator: str, *inputs: Any, out: str = "", **attributes: Any) -> str:
+        """The output of a node; inputs are names of outputs, or constants."""
+        from onnx import helper, numpy_helper
+
+        names = []
+        for value in inputs:
+            if not isinstance(value, str):
+                self.constants.append(numpy_helper.from_array(np.asarray(value), f"constant_{len(self.constants)}"))
+                value = self.constants[-1].name
+            names.append(value)
+        out = out or f"value_{len(self.nodes)}"
+        self.nodes.append(helper.make_node(operator, names, [out], **attributes))
+        return out
+
+
+def _onnx_margins(
+    graph: _Graph, model: Model, terms: list[str], idf: NDArray[np.float64], columns: NDArray[np.int64]
+) -> str:
+    from onnx import TensorProto
+
+    text, weighting, (low, high) = model.text, model.weighting, model.text.ngram_range
+    lower = "text"
+    if text.lowercase:  # the locale of every Linux system; by default onnxruntime asks for one that servers lack
+        lower = graph.add("StringNormalizer", "text", case_change_action="LOWER", locale="C.UTF-8")
+    tokens = graph.add(
+        "Tokenizer",
+        lower,
+        domain="com.microsoft",
+        tokenexp=_word_pattern(text),
+        pad_value="",
+        mark=0,
+        mincharnum=1,
+    )
+    words = [term.split(" ") for term in terms]
+    order = sorted(range(len(terms)), key=lambda k: len(words[k]))
+    lengths = np.array([len(words[k]) for k in order])
+    counts = graph.add(
+        "TfIdfVectorizer",
+        tokens,
+        mode="TF",
+        min_gram_length=low,
+        max_gram_length=high,
+        max_skip_count=0,
+        ngram_counts=np.cumsum([0, *(n * int((lengths == n).sum()) for n in range(1, high))]).tolist(),
+        ngram_indexes=order,
+        pool_strings=[word for k in order for word in words[k]],
+    )
+    values = graph.add("Cast", counts, to=TensorProto.DOUBLE)
+    if weighting.tf != "count":
+        present = graph.add("Min", values, 1.0)
+        logarithms = graph.add("Add", graph.add("Log", graph.add("Max", values, 1.0)), 1.0)
+        values = present if weighting.tf == "binary" else graph.add("Mul", logarithms, present)
+    if weighting.idf:
+        values = graph.add("Mul", values, idf)
+    if weighting.norm == "l2":
+        norm = graph.add("Sqrt", graph.add("ReduceSum", graph.add("Mul", values, values), np.array([1])))
+        values = graph.add("Div", values, graph.add("Max", norm, np.finfo(np.float64).tiny))
+    products = graph.add("MatMul", graph.add("Gather", values, columns, axis=1), model.weights)
+    return graph.add("Add", products, np.asarray(model.intercepts, np.float64), out="margins")
+
+
+def _onnx_prediction(graph: _Graph, model: Model, margins: str) -> str:
+    if not model.classes:
+        return graph.add("Squeeze", margins, np.array([1]), out="prediction")
+    if model.outputs > 1 and not model.is_multilabel:
+        best = graph.add("ArgMax", margins, axis=1, keepdims=0)
+        return graph.add("Gather", np.array(model.classes, dtype=object), best, out="prediction")
+    if model.is_multilabel:
+        return graph.add("Greater", margins, _cuts(model), out="prediction")
+    above = graph.add("Squeeze", graph.add("Greater", margins, _cuts(model)), np.array([1]))
+    first, second = (np.array([name], dtype=object) for name in model.classes)
+    return graph.add("Where", above, second, first, out="prediction")
+
+
+def _onnx_probabilities(graph: _Graph, model: Model, margins: str) -> str:
+    calibration, several = model.calibration, model.outputs > 1 and not model.is_multilabel
+    if calibration is not None:
+        margins = graph.add("Mul", margins, np.array(calibration.slopes))
+    if calibration is not None and calibration.offsets:
+        margins = graph.add("Add", margins, np.array(calibration.offsets))
+    if several and (calibration is not None or model.description.get("loss") == "softmax"):
+        return graph.add("Softmax", margins, axis=1, out="probabilities")
+    if model.is_multilabel:
+        return graph.add("Sigmoid", margins, out="probabilities")
+    each = graph.add("Sigmoid", margins)
+    if several:
+        total = graph.add("ReduceSum", each, np.array([1]))
+        return graph.add("Div", each, total, out="probabilities")
+    return graph.add("Concat", graph.add("Sub", 1.0, each), each, axis=1, out="probabilities")
 
 
 def export_json(model: Model, path: Location) -> int:

@@ -1,4 +1,4 @@
-"""A model exported as SQL or JSON has the margins and predictions of the model."""
+"""A model exported as ONNX, SQL or JSON has the margins and predictions of the model."""
 
 import json
 import math
@@ -9,11 +9,12 @@ from typing import Any
 
 import duckdb
 import numpy as np
+import onnxruntime
 import pyarrow as pa
 import pytest
 
 from sparseoco import Model
-from sparseoco.estimators.export import export_json, export_sql
+from sparseoco.estimators.export import export_json, export_onnx, export_sql
 from sparseoco.store.weighting import COUNTS, TFIDF, Weighting
 from tests.estimators.test_export import ingested, written
 from tests.support.commands import Cli
@@ -56,6 +57,57 @@ def test_sql(model: Model, tmp_path: Path) -> None:
     assert predicted == (wanted if model.classes else pytest.approx(wanted, rel=1e-12))
 
 
+def run_onnx(path: Path, texts: list[str]) -> dict[str, Any]:
+    session = onnxruntime.InferenceSession(path)
+    names = [output.name for output in session.get_outputs()]
+    return dict(zip(names, session.run(names, {"text": np.array(texts, object)}), strict=True))
+
+
+def check_onnx(model: Model, path: Path) -> None:
+    assert export_onnx(model, path) == export_onnx(model, path)
+    found = run_onnx(path, NEW)
+    np.testing.assert_allclose(found["margins"], model.margins(NEW), rtol=1e-12, atol=1e-12)
+    wanted = model.predict(NEW)
+    if not model.classes:
+        np.testing.assert_allclose(found["prediction"], wanted, rtol=1e-12)
+    elif model.is_multilabel:
+        assert [[model.classes[k] for k in np.flatnonzero(row)] for row in found["prediction"]] == wanted
+    else:
+        assert found["prediction"].tolist() == wanted
+    assert ("probabilities" in found) == model.has_probabilities
+    if model.has_probabilities:
+        np.testing.assert_allclose(found["probabilities"], model.predict_proba(NEW), rtol=1e-9, atol=1e-12)
+
+
+def test_onnx(model: Model, tmp_path: Path) -> None:
+    if model.text.ngram_range[1] > 1 and (model.text.stop_list or model.text.max_token_length):
+        with raises_code("unsupported-combination", "between those of n-grams"):
+            export_onnx(model, tmp_path / "model.onnx")
+        return
+    check_onnx(model, tmp_path / "model.onnx")
+
+
+@pytest.mark.parametrize(
+    ("kind", "loss", "calibration"),
+    [
+        ("two", "hinge", {"method": "sigmoid", "slopes": [1.7], "offsets": [0.5], "rows": 9}),
+        ("two", "logistic", None),
+        ("multi", "hinge", {"method": "sigmoid", "slopes": [1.7, 0.2, 3.0], "offsets": [0.5, 0.0, -0.5], "rows": 9}),
+        ("multi", "logistic", None),
+        ("three", "hinge", {"method": "temperature", "slopes": [0.4], "rows": 9}),
+        ("three", "softmax", None),
+        ("three", "logistic", None),
+        ("numbers", "squared", None),
+    ],
+)
+def test_onnx_has_the_models_probabilities(tmp_path: Path, kind: str, loss: str, calibration: Any) -> None:
+    options: dict[str, Any] = {"stop_words": ["the", "alpha"], "max_token_length": 5}
+    if kind == "three":
+        options = {"ngram_range": (1, 3)}
+    described = {"loss": loss} | ({} if calibration is None else {"calibration": calibration})
+    check_onnx(written(tmp_path, ingested(tmp_path, kind, **options), **described), tmp_path / "model.onnx")
+
+
 def test_json(model: Model, tmp_path: Path) -> None:
     """Read with the standard library alone."""
     assert export_json(model, tmp_path / "model.json") == export_json(model, tmp_path / "model.json")
@@ -84,24 +136,27 @@ def test_json(model: Model, tmp_path: Path) -> None:
     np.testing.assert_array_equal([output["threshold"] for output in read["outputs"]], cuts + np.zeros(model.outputs))
 
 
-def test_what_sql_cannot_express_is_refused(tmp_path: Path) -> None:
+def test_what_cannot_be_expressed_is_refused(tmp_path: Path) -> None:
     for number, options in enumerate(
         ({"strip_accents": "unicode"}, {"analyzer": "char"}, {"token_pattern": "hyphens"})
     ):
         folder = tmp_path / str(number)
         model = written(folder, ingested(folder, **options))
-        with raises_code("unsupported-combination", "SQL"):
-            export_sql(model, tmp_path / "model.sql")
+        for write, target in ((export_sql, "SQL"), (export_onnx, "ONNX")):
+            with raises_code("unsupported-combination", target):
+                write(model, tmp_path / "model.sql")
     with raises_code("invalid-option", "'my-model'"):
         export_sql(model, tmp_path / "my-model.sql")
     (tmp_path / "notes.sql").write_text("SELECT 1;")
     folder = tmp_path / "words"
-    with raises_code("file-exists"):
-        export_sql(written(folder, ingested(folder)), tmp_path / "notes.sql")
+    model = written(folder, ingested(folder))
+    for write in (export_sql, export_onnx):
+        with raises_code("file-exists"):
+            write(model, tmp_path / "notes.sql")
 
 
 def test_the_command(tmp_path: Path, cli: Cli) -> None:
     model = written(tmp_path, ingested(tmp_path))
-    for kind in ("sql", "json"):
+    for kind in ("onnx", "sql", "json"):
         printed = cli("export", model.folder, "--to", kind, "--out", tmp_path / f"reviews.{kind}").out
         assert f"reviews.{kind} (" in printed
