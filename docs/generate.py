@@ -30,6 +30,7 @@ SECTIONS = {
     "SearchOptions": "search",
     "Halving": "search.halving",
     "EvaluateOptions": "evaluate",
+    "ReportOptions": "report",
     "ScoreTable": "score",
     "NightlyOptions": "nightly",
     "LogOptions": "log",

@@ -68,6 +68,8 @@ class Evaluation(dict[str, Any]):
     confusion : pyarrow.Table
         A row for each true class, with the number of documents predicted as each class; without rows for numbers and
         label sets.
+    slices : pyarrow.Table
+        Metrics for each value of a field; without rows unless they were asked for.
     """
 
     metric = "error"
@@ -81,6 +83,11 @@ class Evaluation(dict[str, Any]):
         names = [row["name"] for row in self.get("classes", ())]
         columns = zip(*self.get("confusion", ()), strict=True)
         return pa.table({"class": names} | dict(zip(names, map(list, columns), strict=False)) if names else {})
+
+    @property
+    def slices(self) -> pa.Table:
+        rows = self.get("slices", ())
+        return pa.Table.from_pylist([{name: row[name] for name in row if name != "intervals"} for row in rows])
 
     def __repr__(self) -> str:
         return f"Evaluation: {summarize_evaluation(self, self.metric)}"
@@ -203,6 +210,7 @@ class Model(models.Model):
         *,
         where: Mapping[str, str] | None = None,
         predictions: str | Location | None = None,
+        slices: Sequence[str] = (),
         **reading: Any,
     ) -> Evaluation:
         """Compare the model's predictions with labels.
@@ -219,6 +227,8 @@ class Model(models.Model):
             Of files: values of fields that documents must have.
         predictions : path, optional
             Of files: receives the id, label and margins of each document.
+        slices : sequence of str, optional
+            Of files: fields by whose values the metrics are also given, and ``length``.
         **reading
             Of files: options of reading that differ from those of the model's own text.
 
@@ -236,9 +246,10 @@ class Model(models.Model):
             )
             path = None if predictions is None else location(predictions)
             with progress_bars():
-                return Evaluation(evaluate_model(self, files, dict(where or {}), path, reading=OF_FILES | reading))
-        if where or predictions is not None or reading:
-            raise unsupported("where, predictions and options of reading are of files.")
+                found = evaluate_model(self, files, dict(where or {}), path, reading=OF_FILES | reading, slices=slices)
+                return Evaluation(found)
+        if where or predictions is not None or slices or reading:
+            raise unsupported("where, predictions, slices and options of reading are of files.")
         return Evaluation(evaluate_texts(self, data, labels))
 
     def compare(self, other: "Model | str | Location", data: Any = None, labels: Any = None) -> Comparison:

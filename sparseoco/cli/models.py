@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from sparseoco.cli.console import as_dicts, print_error, print_line, print_table, progress_bars
 from sparseoco.cli.options import MODELS, READING, STEPS, ClusterFlags, ModelOptions, Positive, ReadingFlags, command
 from sparseoco.core.errors import unsupported
-from sparseoco.core.formatting import integer, metric_name, metric_with_error, percent, plural, signed
+from sparseoco.core.formatting import (
+    integer,
+    metric_name,
+    metric_with_error,
+    metric_with_interval,
+    percent,
+    plural,
+    signed,
+)
 from sparseoco.core.option_models import validate
 from sparseoco.pipeline.run_file import EvaluateOptions
 from sparseoco.scoring.options import ScoreOptions
@@ -24,6 +32,7 @@ if TYPE_CHECKING:
 
 WhereFlags = Annotated[dict[str, Any], ModelOptions(EvaluateOptions, only=("where",))]
 LabelledFlags = Annotated[dict[str, Any], ModelOptions(TextOptions, only=(*READING, "label_field"), defaults=False)]
+SliceFlags = Annotated[dict[str, Any], ModelOptions(EvaluateOptions, only=("slices",), flags={"slices": "--slice"})]
 SCORED = (*READING, "label_field", "encoding_errors", "max_bad_rows")
 ScoredFlags = Annotated[dict[str, Any], ModelOptions(TextOptions, only=SCORED, defaults=False)]
 KEEPING = dict.fromkeys(("keep_top", "keep_above", "keep_class", "keep_as"), "Kept documents")
@@ -159,6 +168,7 @@ def evaluate(
     inputs: list[str],
     *,
     given: LabelledFlags,
+    parts: SliceFlags,
     predictions: Location | None = None,
     as_json: bool = False,
 ) -> None:
@@ -183,13 +193,15 @@ def evaluate(
             opened = Model(model)
             if predictions is not None:
                 check_predictions(predictions, opened, files, reading)
-            result = evaluate_model(opened, files, where, predictions, reading=reading)
+            result = evaluate_model(opened, files, where, predictions, reading=reading, **parts)
     if as_json:
         print(json.dumps(result, indent=1))
         return
     warn_of_classes(result.get("never_predicted", ()), "evaluated documents")
     warn_of_learned(result.get("trained_on", ()))
     print_line(summarize_evaluation(result))
+    if "slices" in result:
+        print_slices(result)
     if "classes" not in result:
         return
     names = ["precision", "recall", "f1", "average_precision", "threshold"]
@@ -199,6 +211,18 @@ def evaluate(
         for row in result["classes"]
     ]
     print_table(("class", "documents", *map(metric_name, names)), rows, numbers=len(names) + 1)
+
+
+def print_slices(result: Mapping[str, Any]) -> None:
+    """Print the documents and the metrics of each slice, the first with its interval."""
+    first, *others = [name for name in ("error", "f1", "f1_macro", "average_precision", "rmse", "r2") if name in result]
+    rows = []
+    for own in result["slices"]:
+        value = "without a value" if own["value"] is None else own["value"]
+        figure = metric_with_interval(first, own[first], own["intervals"].get(first))
+        figures = (metric_with_error(name, own.get(name), None) for name in others)
+        rows.append((f"{own['field']}: {value}", f"{own['rows']:,}", figure, *figures))
+    print_table(("slice", "documents", *map(metric_name, (first, *others))), rows, numbers=len(others) + 2)
 
 
 @command(MODELS)

@@ -3,15 +3,16 @@
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any, TextIO
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from sparseoco.core.errors import InputError
+from sparseoco.core.errors import InputError, unsupported
 from sparseoco.core.formatting import tsv_field, tsv_list
 from sparseoco.core.logs import logged_step, report_progress
 from sparseoco.learners.losses import find_loss
@@ -126,6 +127,7 @@ def evaluate_model(
     holdout: float = 0.0,
     reading: Mapping[str, Any] | None = None,
     ingested: Store | None = None,
+    slices: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Compare a model's predictions with the labels of text.
 
@@ -143,6 +145,8 @@ def evaluate_model(
         Options of reading that differ from those of the model's own text, such as the format.
     ingested : Store, optional
         Its sources must be the versions that were ingested.
+    slices : sequence of str
+        Fields by whose values the metrics are computed, too; ``length`` is the number of characters.
 
     Returns
     -------
@@ -156,6 +160,8 @@ def evaluate_model(
         ``intervals``, the bounds of the `CONFIDENCE` intervals of the metrics by name: of error, precision and recall
         Wilson's, of others by the jackknife (`sparseoco.training.metrics.jackknife_width`); documents are taken as
         independent;
+        ``slices``, a mapping with the metrics for each ``value`` of a ``field``, the most documents first; None are the
+        documents without one, and those beyond `MAX_SLICES` values are one slice;
         ``bad_rows``, ``multiline_rows`` and ``missing`` as in `ReadOutcome`, if there are any. As written to
         ``evaluation.json``.
 
@@ -163,13 +169,13 @@ def evaluate_model(
     ------
     InputError
         If there are no documents, or more malformed rows than allowed, such as labels that are not classes of the
-        model.
+        model; and if no document has a field of `slices`.
     """
-    reading = reading or {}
-    options = TextOptions.of(model.text.plain() | {"holdout": holdout} | dict(reading) | {"where": where})
+    reading = dict(reading or {}) | {"carried": [name for name in slices if name != LENGTH]}
+    options = TextOptions.of(model.text.plain() | {"holdout": holdout} | reading | {"where": where})
     if model.classes:
         options = options.with_classes(model.classes)
-    sums, outcome = _Sums(model), ReadOutcome()
+    sums, outcome, parts = _Sums(model), ReadOutcome(), _Slices(model, slices)
     with _writer(predictions) as write:
         for batch in read_documents(
             inputs, options, withheld=holdout > 0, outcome=outcome, ingested=ingested, given=reading
@@ -179,6 +185,7 @@ def evaluate_model(
             found = batch.labels if isinstance(batch.labels, pa.Array) else pa.array(batch.labels)
             labels, margins = numbered_labels(found, model.classes), model.margins(batch)
             sums.add(margins, labels)
+            parts.add(batch, margins, labels)
             write(predictions_table(Predictions(batch.ids, None, labels, margins), model.classes))
             report_progress("evaluate", sums.rows, 0)
         if not sums.rows:
@@ -186,6 +193,7 @@ def evaluate_model(
     left: dict[str, Any] = {"bad_rows": outcome.bad_rows, "multiline_rows": outcome.multiline_rows}
     left["missing"] = {name: n for name, n in outcome.missing.items() if n}
     left["trained_on"] = [] if holdout else learned_inputs(model, inputs, options)
+    left["slices"] = parts.metrics()
     return sums.metrics() | {name: n for name, n in left.items() if n} | {"inputs": list(inputs), "where": where}
 
 
@@ -234,19 +242,19 @@ def run_evaluate(run: RunFile) -> Location | None:
     options, evaluate = run.text, run.evaluate
     if not evaluate.names_test_set and not options.holdout:
         return None
-    inputs = evaluate.inputs if evaluate.inputs is not None else run.ingest.inputs
-    where = evaluate.where if evaluate.names_test_set else options.where
+    inputs, where = test_documents(run)
     path = run.out / "evaluation.json"
     model = Model(run.out / "model")
     with exclusive_lock(run.out), exclusive_lock(run.out / "model"):
         try:
             result = evaluate_model(
                 model,
-                list(inputs),
+                inputs,
                 where,
                 run.out / TEST,
                 holdout=options.holdout,
                 ingested=Store.find(run.store),
+                slices=evaluate.slices,
             )
         except InputError as error:
             if evaluate.names_test_set or error.code != "no-documents":
@@ -254,6 +262,12 @@ def run_evaluate(run: RunFile) -> Location | None:
             return None  # a corpus so small that none was withheld
         commit_json(path, result)
     return path
+
+
+def test_documents(run: RunFile) -> tuple[list[str], dict[str, str]]:
+    """The inputs of the test documents of a run file, and the values of fields that they have."""
+    inputs = run.evaluate.inputs if run.evaluate.inputs is not None else run.ingest.inputs
+    return list(inputs), run.evaluate.where if run.evaluate.names_test_set else run.text.where
 
 
 def check_predictions(path: Location, model: Model, inputs: Sequence[str], reading: Mapping[str, Any]) -> None:
@@ -404,6 +418,55 @@ class _Sums:
         if self.kind == "label sets":
             row["threshold"] = 0.0 if self._model.thresholds is None else self._model.thresholds.outputs[output].margin
         return row
+
+
+LENGTH = "length"
+"""The slices of documents by their length."""
+LENGTHS = (100, 300, 1000, 3000, 10_000)
+"""Characters at which slices begin."""
+MAX_SLICES = 100
+"""Values of a field with slices of their own, the first met; each holds a sample of its margins."""
+
+
+class _Slices:
+    """The metrics of the documents with each value of some fields."""
+
+    def __init__(self, model: Model, fields: Sequence[str]) -> None:
+        self._model = model
+        self._sums: dict[str, dict[str | None, _Sums]] = {name: {} for name in fields}
+
+    def add(self, batch: Documents | CountedDocuments, margins: NDArray[np.float64], labels: NDArray[Any]) -> None:
+        for name, own in self._sums.items():
+            values = _lengths(batch) if name == LENGTH else batch.carried[name].cast(pa.string())
+            found = values.dictionary_encode("encode")
+            numbers = found.indices.to_numpy()
+            for number, value in enumerate(found.dictionary.to_pylist()):
+                if value not in own and len(own) >= MAX_SLICES:
+                    value = f"values after the first {MAX_SLICES}"
+                rows = numbers == number
+                own.setdefault(value, _Sums(self._model)).add(margins[rows], labels[rows])
+
+    def metrics(self) -> list[Row]:
+        """Raises `InputError` for a field that no document has."""
+        found = []
+        for name, own in self._sums.items():
+            if set(own) == {None}:
+                raise InputError(f"No document has the field {name!r} that slices name.", code="missing-field")
+            for value, sums in sorted(own.items(), key=lambda item: -item[1].rows):
+                row = {key: number for key, number in sums.metrics().items() if key in (*METRICS, "rows", "intervals")}
+                found.append({"field": name, "value": value} | row)
+        return found
+
+
+def _lengths(batch: Documents | CountedDocuments) -> pa.Array:
+    """The range of lengths of each document, its texts together. Raises `InputError` for documents that are counted."""
+    if not isinstance(batch, Documents):
+        raise unsupported("The length of documents that are counted is not known: name other slices.")
+    texts = [values for values in batch.fields.values() if isinstance(values, pa.Array)] or [batch.strings]
+    lengths = sum(pc.utf8_length(values).to_numpy() for values in texts)
+    names = [f"{start:,}–{end - 1:,}" for start, end in pairwise((0, *LENGTHS))]
+    names.append(f"{LENGTHS[-1]:,} or more")
+    return pa.array(names).take(pa.array(np.searchsorted(LENGTHS, lengths, side="right")))
 
 
 def log_loss_sum(probabilities: NDArray[np.float64], labels: NDArray[Any]) -> float:

@@ -4,13 +4,22 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from sparseoco.core.errors import InputError
-from sparseoco.pipeline.evaluation import Batches
-from sparseoco.report.results import read_evaluation
+from sparseoco.pipeline.evaluation import Batches, test_documents
+from sparseoco.pipeline.run_file import RunFile
+from sparseoco.report import predictions
+from sparseoco.report.results import MISTAKE_TEXTS, read_evaluation, read_results
+from sparseoco.storage.commit import commit_json, remove_file
 from sparseoco.storage.locations import Location
-from sparseoco.text.readers import Inputs
+from sparseoco.store.shards import Store
+from sparseoco.text.documents import Documents
+from sparseoco.text.options import TextOptions
+from sparseoco.text.readers import Inputs, read_documents
+from sparseoco.text.splits import take_documents
 from sparseoco.training.models import Model
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -151,6 +160,57 @@ def explain_batches(explainer: Explainer, batches: Batches, chosen: Sequence[str
                 yield explanation
     if missing:
         raise InputError(f"No document has the id {sorted(missing)[0]}.", code="unknown-document")
+
+
+SNIPPET: Final = 300
+"""Characters of a text that are shown."""
+TERMS: Final = 6
+
+
+def write_mistakes(run: RunFile) -> None:
+    """Write the texts of the mistakes on the page of a run to its folder, if its file asks for them; else remove them.
+
+    Each with the terms that decide by the model of all the data, which has learned the held-out documents.
+
+    Raises `InputError` for inputs that have changed, `StorageError` for files.
+    """
+    path = run.out / MISTAKE_TEXTS
+    if not run.report.snippets:
+        if path.exists():
+            remove_file(path)
+        return
+    results, model = read_results(run.out), Model(run.out / "model")
+    mistakes: list[dict[str, Any]] = []
+    for found in predictions.prediction_sets(run.out, results):
+        of = {each.id: model.classes[each.output] for each in predictions.mistakes(found)} if found.classes else {}
+        wanted = of or dict.fromkeys(each.id for each in predictions.residuals(found))
+        inputs, where = (list(run.ingest.inputs), run.text.where)
+        if found.name == "test":
+            inputs, where = test_documents(run)
+        options = TextOptions.of(model.text.plain() | {"holdout": run.text.holdout, "where": where})
+        withheld = found.name == "test" and run.text.holdout > 0
+        for batch in read_documents(inputs, options, labelled=False, withheld=withheld, ingested=Store.find(run.store)):
+            rows = np.flatnonzero(
+                pc.is_in(batch.ids, pa.array(list(wanted), pa.string())).to_numpy(zero_copy_only=False)
+            )
+            for row in rows.tolist():
+                own = take_documents(batch, np.array([row]))
+                name = str(own.ids[0])
+                if isinstance(own, Documents) and name in wanted:
+                    (explained,) = Explainer(model, terms=TERMS, of=wanted.pop(name)).explain(own)
+                    terms = [(term.feature, term.contribution) for term in explained.terms]
+                    mistakes.append({"documents": found.name, "id": name, "text": _snippet(own), "terms": terms})
+            if not wanted:
+                break
+    commit_json(path, {"mistakes": mistakes})
+
+
+def _snippet(document: Documents) -> str:
+    """The first characters of a document; of several fields with their names."""
+    texts = {name: values[0] for name, values in document.fields.items()} or {"": document.strings[0]}
+    text = " · ".join(f"{name}: {value}" if name else str(value) for name, value in texts.items())
+    short = " ".join(text[: 2 * SNIPPET].split())
+    return short if len(short) <= SNIPPET else short[:SNIPPET] + "…"
 
 
 # ----------------------------------------------------------------------------------------------------------------------

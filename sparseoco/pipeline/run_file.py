@@ -1,6 +1,6 @@
 """The run file: a TOML file that describes a run. Every error names its key.
 
-Paths in it are relative to the file. Tables: `[ingest]`, `[features]`, `[search]`, `[evaluate]`, `[score]`,
+Paths in it are relative to the file. Tables: `[ingest]`, `[features]`, `[search]`, `[evaluate]`, `[report]`, `[score]`,
 `[nightly]`, `[cluster]`, `[log]`.
 """
 
@@ -51,6 +51,12 @@ class EvaluateOptions(OptionModel):
         "their ids, that is kept out of the store and evaluated on.",
         examples=[0.2],
     )
+    slices: tuple[str, ...] = Field(
+        (),
+        description="Fields or columns by whose values the test metrics are also given; length is the number of "
+        "characters, in ranges.",
+        examples=[["source", "length"]],
+    )
 
     @model_validator(mode="after")
     def _one_test_set(self) -> "EvaluateOptions":
@@ -62,6 +68,16 @@ class EvaluateOptions(OptionModel):
     def names_test_set(self) -> bool:
         """Whether it names the documents to evaluate on."""
         return self.inputs is not None or bool(self.where)
+
+
+class ReportOptions(OptionModel):
+    """`[report]`: what the page of the run has beside its figures."""
+
+    snippets: bool = Field(
+        False,
+        description="Show the beginnings of the documents among the mistakes, and the terms that decided: their texts "
+        "are then in report/mistakes.json and on the page.",
+    )
 
 
 class ScoreTable(ScoreOptions):
@@ -168,6 +184,7 @@ class RunFile(OptionModel):
         default_factory=SearchOptions, description="Which configurations are trained, and how one is chosen."
     )
     evaluate: EvaluateOptions = Field(EvaluateOptions(), description="The test set.")
+    report: ReportOptions = Field(ReportOptions(), description="What the page shows.")
     score: ScoreTable | None = Field(None, description="The corpus to score; by default none.")
     nightly: NightlyOptions = Field(NightlyOptions(), description="Training on new files only, and promotion.")
     log: LogOptions = Field(LogOptions(), description="The log of events.")
@@ -298,7 +315,16 @@ def load_cluster_file(path: str | Location) -> ClusterOptions:
 
 
 _TABLES: Final[tuple[type[BaseModel], ...]] = (
-    *(RunFile, IngestOptions, FeatureOptions, SearchOptions, EvaluateOptions, ScoreTable, NightlyOptions),
+    *(
+        RunFile,
+        IngestOptions,
+        FeatureOptions,
+        SearchOptions,
+        EvaluateOptions,
+        ReportOptions,
+        ScoreTable,
+        NightlyOptions,
+    ),
     ClusterOptions,
 )
 _KEYS: Final = frozenset(name for table in _TABLES for name in table.model_fields)

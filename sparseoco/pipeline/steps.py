@@ -9,6 +9,7 @@ from distributed import Client
 from sparseoco.core.logs import logged_step
 from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.pipeline.evaluation import run_evaluate
+from sparseoco.pipeline.explanation import write_mistakes
 from sparseoco.pipeline.run_file import RunFile
 from sparseoco.report.page import write_report
 from sparseoco.report.results import as_configuration, read_choice, read_run_record
@@ -210,6 +211,8 @@ def run_score(run: RunFile) -> Location | None:
 @logged_step("report", "run")
 def run_report(run: RunFile) -> Location:
     """The report step of a run file; returns the page."""
+    with exclusive_lock(run.out):
+        write_mistakes(run)
     return write_report(run.out)
 
 

@@ -30,6 +30,7 @@ from sparseoco.report.results import (
     check_results,
     leaderboard_rows,
     pareto_front,
+    read_mistake_texts,
     read_results,
     trains_on_all_documents,
     write_leaderboard,
@@ -158,6 +159,35 @@ def class_table(results: Results, sets: Sequence[PredictionSet]) -> tuple[list[s
     if len(names) > 2 and complete:
         table.sort(key=lambda row: row[1][0]["f1"])
     return list(complete), table if complete else []
+
+
+FEW: Final = 30
+"""Documents of a slice below which its figures say little."""
+
+
+def slice_tables(results: Results, name: str) -> list[tuple[str, list[Row]]]:
+    """For each field with slices its values, the worst by a metric first: documents, that metric, and the error.
+
+    A slice is `worse` if the interval of its metric leaves out that of all test documents, and is on the worse side.
+    """
+    evaluation = results.evaluation
+    whole, greater = test_metric(results, name), METRICS[name].greater_is_better
+    tables: dict[str, list[Row]] = {}
+    for own in evaluation.slices if evaluation is not None else ():
+        measured = own.model_dump()
+        value, interval = measured.get(name), own.intervals.get(name)
+        worse = whole is not None and interval is not None and (interval[1] < whole if greater else interval[0] > whole)
+        row = {
+            "value": "without a value" if own.value is None else own.value,
+            "rows": own.rows,
+            "few": own.rows < FEW,
+            "worse": worse,
+            "measured": metric_with_interval(name, value, interval),
+            "error": metric_with_interval("error", measured.get("error"), own.intervals.get("error")),
+            "cost": math.inf if value is None else -value if greater else value,
+        }
+        tables.setdefault(own.field, []).append(row)
+    return [(field, sorted(rows, key=lambda row: row["cost"])[::-1]) for field, rows in tables.items()]
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -373,6 +403,7 @@ def render(results: Results, table: list[LeaderboardRow], run: Location) -> str:
     style = styles(s.algorithm for s in table)
     baseline = baseline_error(results)
     classes = results.run.corpus.classes
+    tested = results.metric if test_metric(results, results.metric) is not None else "error" if classes else "rmse"
     measure = "loss" if results.numbers else "validation error"
     measured = figures.regret_lines(results, table)
     lines, epochs = [line for line in measured if not line.epochs], [line for line in measured if line.epochs]
@@ -418,6 +449,10 @@ def render(results: Results, table: list[LeaderboardRow], run: Location) -> str:
         "predicted": draw_plots(_prediction_charts(sets)),
         "confusion": confusion(results, sets),
         "thresholds": predictions.threshold_rows(sets) if sets else [],
+        "slider": json.dumps(predictions.threshold_counts(sets)),
+        "slices": slice_tables(results, tested),
+        "slice_metric": tested,
+        "texts": read_mistake_texts(run),
         "mistakes": [(found, predictions.mistakes(found)) for found in sets if found.classes],
         "residuals": [(found, predictions.residuals(found)) for found in sets if not found.classes],
         "panels": figures.strongest(results.weights, classes, STRONGEST if len(classes) <= 4 else 10),

@@ -264,6 +264,27 @@ def threshold_curve(found: PredictionSet) -> tuple[NDArray[np.float64], Curve]:
     return given[:, found.positive], exact_curve(scores, found.truth(found.positive))
 
 
+POSITIONS: Final = 400
+"""Of the slider of thresholds."""
+
+
+def threshold_counts(sets: Sequence[PredictionSet]) -> list[dict[str, Any]]:
+    """For each set its positives and documents; at thresholds, increasing, the probability, true and false positives.
+
+    Thresholds are evenly spread over the documents. Empty unless there are two classes.
+    """
+    found: list[dict[str, Any]] = []
+    for own in sets:
+        if len(own.classes) == 2 and not own.several:
+            p, curve = threshold_curve(own)
+            kept = np.unique(np.linspace(0, len(p) - 1, min(len(p), POSITIONS)).astype(np.int64))
+            kept = kept[::-1]
+            points = zip(p[kept].round(4).tolist(), curve.tps[kept].tolist(), curve.fps[kept].tolist(), strict=True)
+            counts = {"positives": int(curve.positives), "rows": own.rows, "points": [*map(list, points), [1.0, 0, 0]]}
+            found.append({"name": own.name} | counts)
+    return found
+
+
 def confusion(found: PredictionSet) -> NDArray[np.int64]:
     """[truth][predicted], of one label per document."""
     counts = np.zeros((len(found.classes), len(found.classes)), np.int64)

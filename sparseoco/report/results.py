@@ -54,6 +54,21 @@ class CorpusRecord(_Record):
     features_from: SelectionRecord | None = None
 
 
+class MistakeText(_Record):
+    """The beginning of a document among the mistakes, and what its strongest terms add to the margin of the answer."""
+
+    documents: Literal["held-out", "test"]
+    id: str
+    text: str
+    terms: tuple[tuple[str, float], ...]
+
+
+class MistakeTexts(_Record):
+    """RUN/report/mistakes.json: the texts of mistakes, if the run file asked for them."""
+
+    mistakes: tuple[MistakeText, ...] = ()
+
+
 class RunRecord(_Record):
     """RUN/run.json: the resolved run file."""
 
@@ -105,6 +120,15 @@ class ClassScore(_Record):
     f1: float
 
 
+class SliceScore(_Record):
+    """Metrics of the test documents with a value of a field; None are those without one."""
+
+    field: str
+    value: str | None
+    rows: Count
+    intervals: dict[str, tuple[float, float]] = {}
+
+
 class EvaluationRecord(_Record):
     """RUN/evaluation.json: the model on the test set; `confusion` is [truth][predicted].
 
@@ -131,6 +155,7 @@ class EvaluationRecord(_Record):
     never_predicted: tuple[str, ...] = ()
     trained_on: tuple[str, ...] = ()
     classes: tuple[ClassScore, ...] = ()
+    slices: tuple[SliceScore, ...] = ()
     confusion: tuple[tuple[Count, ...], ...] = ()
 
     @model_validator(mode="after")
@@ -204,6 +229,16 @@ class Results(NamedTuple):
 def read_evaluation(path: Location) -> EvaluationRecord | None:
     """An evaluation.json, if it is there. Raises `StorageError` if it cannot be trusted."""
     return read_validated(path, EvaluationRecord) if path.is_file() else None
+
+
+MISTAKE_TEXTS: Final = "report/mistakes.json"
+
+
+def read_mistake_texts(run: Location) -> dict[tuple[str, str], MistakeText]:
+    """The texts of mistakes by set and id, none without the file. Raises `StorageError` if it cannot be trusted."""
+    path = run / MISTAKE_TEXTS
+    found = read_validated(path, MistakeTexts).mistakes if path.exists() else ()
+    return {(each.documents, each.id): each for each in found}
 
 
 def read_run_record(run: Location) -> RunRecord:

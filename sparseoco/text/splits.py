@@ -153,7 +153,11 @@ def read_part(documents: Documents | CountedDocuments, share: float, *, withheld
     if not share and not withheld:
         return documents
     drawn = hash_strings(documents.ids, _SEED, _BITS) < share * 2.0**_BITS
-    rows = np.flatnonzero(drawn == withheld)
+    return take_documents(documents, np.flatnonzero(drawn == withheld))
+
+
+def take_documents(documents: Documents | CountedDocuments, rows: NDArray[np.int64]) -> Documents | CountedDocuments:
+    """The documents of these rows, which increase."""
 
     def take(values: Any) -> Any:
         return values[rows] if isinstance(values, np.ndarray) else take_rows(values, rows)

@@ -3,6 +3,7 @@
 import json
 import random
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -204,6 +205,37 @@ def test_a_model_knows_the_stores_of_documents_that_it_has_learned(tmp_path: Pat
     assert [other.has_learned(store) for store in (a, b, c)] == [False, False, True]
     train = learned(tmp_path / "d", {"c.jsonl": data}, where={"split": "train"})
     assert [train.has_learned(store) for store in (a, b, c)] == [True, False, False]
+
+
+def test_slices_are_evaluations_of_their_documents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
+    opened, path = random_model(tmp_path / "run", classes=3), tmp_path / "test.jsonl"
+    texts = [text * (1 + k % 9) for k, text in enumerate(random_texts(ROWS, 2))]
+    sources, labels = [None, "x", "y", 3], np.random.default_rng(2).integers(0, 3, ROWS)
+    path.write_bytes(jsonl(texts, label=lambda k: "abc"[labels[k]], source=lambda k: sources[k % 7 % 4]))
+    found = evaluate_model(opened, [str(path)], {}, slices=["source", "length"])["slices"]
+    by_source, by_length = ([own for own in found if own["field"] == name] for name in ("source", "length"))
+    assert {own["value"]: own["rows"] for own in by_source} == dict(
+        Counter(None if name is None else str(name) for name in (sources[k % 7 % 4] for k in range(ROWS)))
+    )
+    for own in by_source[:3]:
+        if own["value"] is not None:
+            alone = evaluate_model(opened, [str(path)], {"source": own["value"]})
+            same = own.keys() - {"field", "value"}
+            assert {"error", "roc_auc", "intervals"} < same
+            assert {name: own[name] for name in same} == {name: alone[name] for name in same}
+    starts = [int(own["value"].split("–")[0].split()[0].replace(",", "")) for own in by_length]
+    ends = {start: min(limit for limit in (*evaluation.LENGTHS, 10**9) if limit > start) for start in starts}
+    assert [own["rows"] for own in by_length] == [
+        sum(start <= len(text) < ends[start] for text in texts) for start in starts
+    ]
+    assert len(starts) > 1
+    with raises_code("missing-field", "'sauce'"):
+        evaluate_model(opened, [str(path)], {}, slices=["sauce"])
+    assert "source: x" in cli("evaluate", opened.folder, path, "--slice", "source").out
+    monkeypatch.setattr(evaluation, "MAX_SLICES", 2)
+    fewer = evaluate_model(opened, [str(path)], {}, slices=["source"])["slices"]
+    assert [len(fewer), sum(own["rows"] for own in fewer)] == [3, ROWS]
+    assert any(own["value"] == "values after the first 2" for own in fewer)
 
 
 def test_the_command_prints_the_metrics(tmp_path: Path, cli: Cli) -> None:

@@ -63,6 +63,8 @@ def check_accessible(page: str) -> None:
             assert element.text, element
         if what in ("caption", "h1", "h2", "h3", "h4", "button", "a", "summary", "title"):
             assert element.text.strip(), element
+        if what == "input":
+            assert "label" in element.parents, element
         if what == "svg" and "svg" not in element.parents:
             assert attributes.get("aria-hidden") == "true" or (attributes.get("role"), "aria-label" in attributes) == (
                 "img",
@@ -90,7 +92,7 @@ class Element(NamedTuple):
 class Elements(HTMLParser):
     """The elements of a page in order."""
 
-    VOID = frozenset({"meta", "br", "col"})
+    VOID = frozenset({"meta", "br", "col", "input"})
 
     def __init__(self) -> None:
         super().__init__()
