@@ -73,7 +73,7 @@ def describe_kind(kind: Kind, options: TextOptions) -> list[str]:
     more = f" and {len(kind.sources) - 1:,} more" if len(kind.sources) > 1 else ""
     lines = [f"{first.path}{more}: {', '.join(details)} ({_size(kind.bytes)})"]
     if kind.format in WITH_FIELDS and kind.fields:
-        columns = {name: name for name in options.fields} or {"text": options.text_field}
+        columns = options.record_fields or {"text": options.text_field}
         columns["label"] = options.label_field
         columns |= {str(name): field for name, field in options.columns.items()}
         used = [f"{name} from {field!r}" for name, field in columns.items()]

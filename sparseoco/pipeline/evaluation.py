@@ -437,7 +437,7 @@ class _Slices:
 
     def add(self, batch: Documents | CountedDocuments, margins: NDArray[np.float64], labels: NDArray[Any]) -> None:
         for name, own in self._sums.items():
-            values = _lengths(batch) if name == LENGTH else batch.carried[name].cast(pa.string())
+            values = _lengths(batch, self._model.text) if name == LENGTH else batch.carried[name].cast(pa.string())
             found = values.dictionary_encode("encode")
             numbers = found.indices.to_numpy()
             for number, value in enumerate(found.dictionary.to_pylist()):
@@ -458,12 +458,14 @@ class _Slices:
         return found
 
 
-def _lengths(batch: Documents | CountedDocuments) -> pa.Array:
+def _lengths(batch: Documents | CountedDocuments, options: TextOptions) -> pa.Array:
     """The range of lengths of each document, its texts together. Raises `InputError` for documents that are counted."""
     if not isinstance(batch, Documents):
         raise unsupported("The length of documents that are counted is not known: name other slices.")
-    texts = [values for values in batch.fields.values() if isinstance(values, pa.Array)] or [batch.strings]
-    lengths = sum(pc.utf8_length(values).to_numpy() for values in texts)
+    texts = {options.record_fields[name]: batch.fields[name] for name in options.text_fields}  # each once
+    lengths = sum(
+        pc.utf8_length(values).to_numpy() for values in (texts.values() if options.fields else [batch.strings])
+    )
     names = [f"{start:,}–{end - 1:,}" for start, end in pairwise((0, *LENGTHS))]
     names.append(f"{LENGTHS[-1]:,} or more")
     return pa.array(names).take(pa.array(np.searchsorted(LENGTHS, lengths, side="right")))

@@ -199,15 +199,18 @@ def write_mistakes(run: RunFile) -> None:
                 if isinstance(own, Documents) and name in wanted:
                     (explained,) = Explainer(model, terms=TERMS, of=wanted.pop(name)).explain(own)
                     terms = [(term.feature, term.contribution) for term in explained.terms]
-                    mistakes.append({"documents": found.name, "id": name, "text": _snippet(own), "terms": terms})
+                    mistakes.append(
+                        {"documents": found.name, "id": name, "text": _snippet(own, options), "terms": terms}
+                    )
             if not wanted:
                 break
     commit_json(path, {"mistakes": mistakes})
 
 
-def _snippet(document: Documents) -> str:
+def _snippet(document: Documents, options: TextOptions) -> str:
     """The first characters of a document; of several fields with their names."""
-    texts = {name: values[0] for name, values in document.fields.items()} or {"": document.strings[0]}
+    named = {options.record_fields[name]: values[0] for name, values in document.fields.items()}
+    texts = named or {"": document.strings[0]}
     text = " · ".join(f"{name}: {value}" if name else str(value) for name, value in texts.items())
     short = " ".join(text[: 2 * SNIPPET].split())
     return short if len(short) <= SNIPPET else short[:SNIPPET] + "…"

@@ -184,19 +184,29 @@ def _read_stop_words(name: str, folder: Location | None) -> list[str]:
 # Fields of records: texts, categories and numbers, which become features of one store, each in its own namespace.
 
 
-class TextField(TokenizerOptions):
+class _RecordField(OptionModel):
+    field: str | None = Field(
+        None,
+        min_length=1,
+        description="The field or column that is read; by default that of the same name. Several may read one, such as "
+        "the words and the characters of a text.",
+        examples=["text"],
+    )
+
+
+class TextField(_RecordField, TokenizerOptions):
     """A text: counts of n-grams, named ``title:good movie``; the options are those of `[ingest]` by default."""
 
     type: Literal["text"] = Field(description="The field is a text.")
 
 
-class CategoryField(OptionModel):
+class CategoryField(_RecordField):
     """A category: one feature for each value, named ``domain=kitchen``, which counts 1."""
 
     type: Literal["category"] = Field(description="The field is a category.")
 
 
-class NumberField(OptionModel):
+class NumberField(_RecordField):
     """A number: one feature ``price``, or one for each bin, named ``price=[1.5, 3)``, which counts 1."""
 
     type: Literal["number"] = Field(description="The field is a number.")
@@ -395,10 +405,10 @@ class StoreOptions(TokenizerOptions):
     def _fields_consistent(self) -> Self:
         if not self.fields:
             return self
-        for name in self.fields:
+        for name, field in self.fields.items():
             if not name or ":" in name or "=" in name:  # features would be ambiguous
                 raise ValueError(f"fields: the name {name!r} must have a character, and neither : nor =")
-            if name == self.label_field:
+            if (field.field or name) == self.label_field:
                 raise ValueError(f"fields: {name!r} is the label, which is no feature")
         if self.text_field != StoreOptions.model_fields["text_field"].default:
             raise ValueError("text_field cannot be set with fields: name the text in fields")
@@ -520,6 +530,11 @@ class TextOptions(StoreOptions):
         if len(set(value)) < len(value):
             raise ValueError("a column is named twice")
         return value
+
+    @property
+    def record_fields(self) -> dict[str, str]:
+        """The fields of records that are read for each of `fields`."""
+        return {name: field.field or name for name, field in self.fields.items()}
 
     def plain(self) -> dict[str, Any]:
         """The options as JSON values; `carried` and `unlabelled`, which no store has, only if they are set."""

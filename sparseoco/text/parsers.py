@@ -241,7 +241,7 @@ def fields_by_use(options: TextOptions, *, labelled: bool) -> dict[str, str]:
     fields |= {"id": options.id_field}
     fields |= {"label": options.label_field} if labelled else {}
     fields |= {str(name): field for name, field in options.columns.items()}
-    fields |= {f"{FEATURES}{field}": field for field in options.fields}
+    fields |= {f"{FEATURES}{name}": field for name, field in options.record_fields.items()}
     fields |= {f"carried {field}": field for field in options.carried}
     return fields | {f"where {field}": field for field in options.where}
 
@@ -288,6 +288,7 @@ class RecordParser:
     def __init__(self, short: str, options: TextOptions, *, labelled: bool, no_label: Container[str] = ()) -> None:
         self._options, self._short, self._no_label = options, short, no_label
         self._columns, self._where = options.columns, tuple(options.where.items())
+        self._fields = [(options.record_fields[name], name, kind) for name, kind in options.fields.items()]
         self._labels = options.labels if labelled else None
         self._classes: dict[str, str] = {}
 
@@ -312,7 +313,7 @@ class RecordParser:
             name = name if name.isascii() else encode_text(name, options).decode()
         encoded = encode_text(text, options)
         columns = tuple(_PARSE_COLUMN[column](get(field), field) for column, field in self._columns.items())
-        fields = tuple(parse_field(get(field), field, kind, options) for field, kind in options.fields.items())
+        fields = tuple(parse_field(get(field), name, kind, options) for field, name, kind in self._fields)
         carried = tuple(carried_text(get(field), field) for field in options.carried)
         return ParsedRow(encoded, name, label, line, columns, fields, carried)
 

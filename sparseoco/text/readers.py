@@ -413,7 +413,8 @@ def _of_table(table: pa.Table, options: TextOptions) -> list[Any]:
     """The texts of a table, or its records. Raises `InputError` if it has several columns, and not that of the text."""
     names = table.column_names
     if options.fields:
-        return list(table.select([name for name in names if name in options.fields]).to_pylist())
+        read = set(options.record_fields.values())
+        return list(table.select([name for name in names if name in read]).to_pylist())
     name = options.text_field if options.text_field in names else names[0] if len(names) == 1 else None
     if name is None:
         known = ", ".join(names) or "none"
@@ -434,7 +435,8 @@ def read_records(records: Sequence[Any], options: TextOptions, first: int = 1) -
             if isinstance(record, str):
                 record = load_object(record.encode("utf-8", "surrogatepass"), nested=False)
             if not isinstance(record, Mapping):
-                raise MalformedRowError("not a mapping with the fields " + ", ".join(options.fields))
+                named = ", ".join(dict.fromkeys(options.record_fields.values()))
+                raise MalformedRowError(f"not a mapping with the fields {named}")
             row = parser.row({name: _plain(value) for name, value in record.items()}, number)
         except MalformedRowError as error:
             raise InputError(f"Record {number}: {error.reason}.", code=error.code) from None

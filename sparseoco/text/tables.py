@@ -348,6 +348,7 @@ def read_table(
 def _records(batches: list[pa.RecordBatch], options: TextOptions, *, labelled: bool) -> Iterator[Mapping[str, Any]]:
     """The rows with the fields that are used and there."""
     fields = list(fields_by_use(options, labelled=labelled).values())
+    numbers = {options.record_fields[name] for name, kind in options.fields.items() if isinstance(kind, NumberField)}
     for batch in batches:
         columns = {}
         for name in dict.fromkeys(fields):
@@ -358,7 +359,7 @@ def _records(batches: list[pa.RecordBatch], options: TextOptions, *, labelled: b
                 elif name in options.where and fields.count(name) == 1 and pa.types.is_float32(array.type):
                     array = array.cast(pa.string())  # 0.1 is no longer 0.1 in 64 bits
                 values = _values(array)
-                if isinstance(options.fields.get(name), NumberField):
+                if name in numbers:
                     values = [None if isinstance(value, float) and math.isnan(value) else value for value in values]
                 columns[name] = values
         rows = zip(*columns.values(), strict=True) if columns else repeat((), batch.num_rows)

@@ -43,6 +43,7 @@ FIELDS: dict[str, Any] = {
     "title": {"type": "text", "ngram_range": [1, 2], "token_pattern": "short_words"},
     "body": {"type": "text", "stop_words": ["the"]},
     "code": {"type": "text", "analyzer": "char_wb", "ngram_range": [2, 3]},
+    "words": {"type": "text", "field": "code"},
     "domain": {"type": "category"},
     "price": {"type": "number", "transform": "bins", "bins": 4},
     "stars": {"type": "number"},
@@ -52,7 +53,9 @@ TEXTS = {
     "title": CountVectorizer(ngram_range=(1, 2), token_pattern=r"(?u)\b\w+\b"),
     "body": CountVectorizer(stop_words=["the"]),
     "code": CountVectorizer(analyzer="char_wb", ngram_range=(2, 3)),
+    "words": CountVectorizer(),
 }
+READ = [field.get("field", name) for name, field in FIELDS.items()]
 WORDS = ["the", "Good", "movie", "price", "été", "a", "B", "x", "domain", "10", "title"]
 
 
@@ -113,7 +116,8 @@ def expected(fit: pd.DataFrame, frame: pd.DataFrame, text: Any = None) -> tuple[
         return np.sign(values) * np.log1p(np.abs(values))
 
     steps: list[Any] = [
-        (name, make_pipeline(vectorizer, *([] if text is None else [text])), name) for name, vectorizer in TEXTS.items()
+        (name, make_pipeline(vectorizer, *([] if text is None else [text])), FIELDS[name].get("field", name))
+        for name, vectorizer in TEXTS.items()
     ]
     values = sorted(set(fit["domain"].dropna()))
     steps += [
@@ -125,6 +129,11 @@ def expected(fit: pd.DataFrame, frame: pd.DataFrame, text: Any = None) -> tuple[
     fitted = ColumnTransformer(steps, sparse_threshold=1.0).fit(fit)
     terms = [f"{name}:{term}" for name in TEXTS for term in fitted.named_transformers_[name][0].get_feature_names_out()]
     return csr_matrix(fitted.transform(frame)), [*terms, *(f"domain={v}" for v in values), *names, "stars", "views"]
+
+
+def missing(frame: pd.DataFrame) -> dict[str, int]:
+    """The documents without a value, by field."""
+    return dict(zip(FIELDS, frame[READ].isna().sum(), strict=True))
 
 
 def check_equal(ours: tuple[Any, list[str]], theirs: tuple[csr_matrix, list[str]], exact: bool = True) -> None:
@@ -149,7 +158,7 @@ def test_counts(tmp_path: Path, suffix: str) -> None:
         manifest = ingest([source], tmp_path / str(size), TextOptions(fields=FIELDS), shard_bytes=size)
         found.append(read_shards(tmp_path / str(size))[1])
         check_equal(read_shards(tmp_path / str(size)), theirs)
-        assert {entry.name: entry.missing for entry in manifest.fields} == frame[list(FIELDS)].isna().sum().to_dict()
+        assert {entry.name: entry.missing for entry in manifest.fields} == missing(frame)
     assert found[0] == found[1]
     names = [re.split("[:=]", term)[0] for term in found[0]]
     assert [list(FIELDS)[group] for group in grouped_features(Store.open(tmp_path / "1024"), None)] == names
@@ -195,7 +204,7 @@ def test_second_ingest(tmp_path: Path, vocabulary: Any) -> None:
     known = [every.index(name) for name in before]
     assert (matrix[:, : len(before)] != theirs[:, known]).nnz == 0
     assert ("title:brand new" in names) == ("domain=elsewhere" in names) == (vocabulary == "extend")
-    assert {entry.name: entry.missing for entry in manifest.fields} == both[list(FIELDS)].isna().sum().to_dict()
+    assert {entry.name: entry.missing for entry in manifest.fields} == missing(both)
     weights = increment_weights(tmp_path / "out", manifest.version, TFIDF)
     values = csr_matrix((weights.values(matrix.indptr, matrix.indices, matrix.data), matrix.indices, matrix.indptr))
     for name in TEXTS:
@@ -204,7 +213,7 @@ def test_second_ingest(tmp_path: Path, vocabulary: Any) -> None:
         assert set(np.round(np.asarray(squares)).ravel()) == {0, 1}
     others = [k for k, term in enumerate(names) if term.startswith(("domain=", "stars", "views"))]
     assert (values[:, others] != matrix[:, others]).nnz == 0
-    assert manifest.fields[4].cuts == latest_manifest(tmp_path / "out").fields[4].cuts  # type: ignore[union-attr]
+    assert manifest.fields[5].cuts == latest_manifest(tmp_path / "out").fields[5].cuts  # type: ignore[union-attr]
 
 
 def test_selection_is_of_each_text(tmp_path: Path) -> None:
@@ -216,7 +225,8 @@ def test_selection_is_of_each_text(tmp_path: Path) -> None:
     wanted = []
     for name, theirs in TEXTS.items():
         fitted = CountVectorizer(**theirs.get_params() | chosen | {"max_features": None})
-        counts, terms = fitted.fit_transform(frame[name].fillna("")), fitted.get_feature_names_out()
+        column = frame[FIELDS[name].get("field", name)].fillna("")
+        counts, terms = fitted.fit_transform(column), fitted.get_feature_names_out()
         wanted += [f"{name}:{terms[k]}" for k in ranked(counts, terms, words=fitted.analyzer == "word")[:5]]
     assert sorted(name for name in names if ":" in name and "=" not in name) == sorted(wanted)
     assert {"stars", "views", "domain=kitchen"} < set(names)
