@@ -12,6 +12,7 @@ from sparseoco.cli.options import MODELS, READING, STEPS, ClusterFlags, ModelOpt
 from sparseoco.core.errors import unsupported
 from sparseoco.core.formatting import (
     integer,
+    metric_figures,
     metric_name,
     metric_with_error,
     metric_with_interval,
@@ -308,6 +309,38 @@ def compare(
         print(json.dumps(as_dicts(found), indent=1, ensure_ascii=False))
     else:
         print_comparison(found)
+
+
+@command(MODELS)
+def leaderboard(runs: list[Location], *, metric: str | None = None, as_json: bool = False) -> None:
+    """Rank runs on the same test documents, and show what each is worse than the best, with its 95% interval.
+
+    An interval without 0 is a difference by more than chance: predictions are paired by document.
+
+    Example: sparseoco leaderboard words characters
+
+    Parameters
+    ----------
+    runs : RUN
+        Folders of runs with the same test documents.
+    metric : NAME
+        Metric to rank by; by default that of the first run's search.
+    """
+    from sparseoco.cli.summaries import learner_line
+    from sparseoco.pipeline.leaderboard import rank_runs
+
+    metric, ranked = rank_runs(runs, metric)
+    if as_json:
+        print(json.dumps({"metric": metric, "runs": as_dicts(ranked)}, indent=1))
+        return
+    rows = []
+    for rank, own in enumerate(ranked, 1):
+        figure = metric_with_interval(metric, own.value, own.interval)
+        worse = "" if own.difference is None else "{} [{}, {}]".format(*metric_figures(metric, *own.difference))
+        rows.append(
+            (str(rank), own.run, learner_line(own.algorithm, own.parameters), f"{own.features:,}", figure, worse)
+        )
+    print_table(("rank", "run", "model", "features", metric_name(metric), "difference"), rows, numbers=3)
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -423,7 +423,7 @@ ORDER = (
     *("demo", "init", "fetch", "generate"),
     *("doctor", "run", "nightly", "status", "report", "clean"),
     *("ingest", "search", "train", "score"),
-    *("predict", "evaluate", "explain", "compare", "export"),
+    *("predict", "evaluate", "explain", "compare", "leaderboard", "export"),
     *("algorithms", "check-learner", "optimum", "regret", "reproduce"),
     *("errors", "schema"),
 )
