@@ -364,11 +364,6 @@ def size_in_bytes(text: str, flag: str) -> int:
         raise InputError(f"{flag} {text}: {error}.", code="invalid-option") from None
 
 
-def parameter_values(items: list[str] | None) -> dict[str, int | float | str]:
-    """The parameters of a learner given by `--set NAME=VALUE`."""
-    return {name: number_or_text(value) for name, value in pairs(items, "--set").items()}
-
-
 def search_tables(names: list[str], grid: list[str], penalty: str) -> dict[str, dict[str, Any]]:
     """The grid of a search by learner: its own for the penalty, overridden by `--grid`."""
     known_as = {given: check_algorithm_name(name_learner(given)) for given in names}

@@ -8,7 +8,7 @@ from sparseoco.cli import options as flags
 from sparseoco.cli.console import print_error, print_line, print_next, print_table, progress_bars
 from sparseoco.cli.options import ANALYSIS, RUNS, STEPS, ClusterFile, ClusterFlags, FeatureFlags, ModelOptions, command
 from sparseoco.core.errors import InputError, unsupported
-from sparseoco.core.formatting import amount, plural, plus_minus
+from sparseoco.core.formatting import amount, number_or_text, plural, plus_minus
 from sparseoco.core.option_models import validate
 from sparseoco.learners import name_learner
 from sparseoco.pipeline.run_file import HeldDecision, NightlyOptions, load_run_file
@@ -194,7 +194,7 @@ def train(
     parameters : --set PARAMETER=VALUE
         A parameter of the learner (see sparseoco algorithms). Repeatable.
     """
-    values = flags.parameter_values(parameters)
+    values = {name: number_or_text(value) for name, value in flags.pairs(parameters, "--set").items()}
     given["features"] = validate(FeatureOptions, features)
     _ = given["features"].weighting  # one only
     options = validate(SearchOptions, given | {"algorithms": {name_learner(algorithm): values}})

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError
 from pydantic_core import CoreSchema
 
 from sparseoco.core.errors import InputError, SparseocoError
@@ -55,17 +55,6 @@ _KINDS = {
     "string": "must be text",
     "tuple": "must be a list, in [ ]",
 }
-
-
-def matching(pattern: str, form: str) -> AfterValidator:
-    """A validator for text that matches a pattern; `form` describes the pattern in error messages."""
-
-    def check(value: str) -> str:
-        if re.fullmatch(pattern, value) is None:
-            raise ValueError(f"must be {form}")
-        return value
-
-    return AfterValidator(check)
 
 
 def validate(model: type[T], values: Any, source: str = "", *, folder: object = None) -> T:

@@ -179,8 +179,9 @@ class SparseOnline(BaseEstimator):  # type: ignore[misc]
         rows = checked_rows(self._sparse(X, reset=False), self.n_features_in_, self.learner_.dtype)
         return np.asarray(self.learner_.margins(rows.indptr, rows.indices, rows.data)[:, 0])
 
-    def _weights(self) -> np.ndarray:
-        """(outputs, features)."""
+    @property
+    def coef_(self) -> np.ndarray:
+        """(1, n_features) for two classes, else (n_classes, n_features)."""
         check_is_fitted(self)
         return np.ascontiguousarray(self.learner_.weights_of(0).T)
 
@@ -357,11 +358,6 @@ class SparseOnlineClassifier(ClassifierMixin, SparseOnline):  # type: ignore[mis
         own: np.ndarray = np.array(factors, np.float64)[indices]
         return own if weights is None else own * weights
 
-    @property
-    def coef_(self) -> np.ndarray:
-        """(1, n_features) for two classes, else (n_classes, n_features)."""
-        return self._weights()
-
     def decision_function(self, X: Any) -> np.ndarray:
         """Margins: (rows,) for two classes, positive for ``classes_[1]``; (rows, n_classes) for more."""
         margins = self._margins(X)
@@ -461,7 +457,7 @@ class SparseOnlineRegressor(RegressorMixin, SparseOnline):  # type: ignore[misc]
     @property
     def coef_(self) -> np.ndarray:
         """(n_features,)."""
-        return np.asarray(self._weights()[0])
+        return np.asarray(super().coef_[0])
 
     def predict(self, X: Any) -> np.ndarray:
         """(rows,): the margins."""

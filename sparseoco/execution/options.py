@@ -1,11 +1,11 @@
 """Options of a cluster, and settings of Dask's processes. Importing this module does not import Dask."""
 
-from typing import Annotated, Any
+from typing import Any
 
 from pydantic import Field, field_validator, model_validator
 
 from sparseoco.core.formatting import parse_bytes
-from sparseoco.core.option_models import OptionModel, matching
+from sparseoco.core.option_models import OptionModel
 
 # Kernels use one thread each: Dask runs tasks in parallel, not OpenMP or BLAS.
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "NUMBA_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
@@ -19,19 +19,13 @@ ACROSS_HOSTS: dict[str, Any] = {
     "distributed.worker.memory.spill": False,
     "distributed.worker.memory.pause": 0.95,
 }
-Address = Annotated[
-    str,
-    matching(
-        r"[^@]*", "an address without user name and password: Dask has no passwords, but certificates under tls://"
-    ),
-]
 MIN_MEMORY = 512 << 20  # with less a worker is killed before it has started
 
 
 class ClusterOptions(OptionModel):
     """The `[cluster]` table of a run file; by default Dask runs in this process, with one thread per core."""
 
-    scheduler: Address | None = Field(
+    scheduler: str | None = Field(
         None,
         description="Address of a running Dask scheduler: tcp://HOST:PORT or tls://HOST:PORT.",
         examples=["tcp://HOST:8786"],
@@ -54,6 +48,16 @@ class ClusterOptions(OptionModel):
         description="Memory limit of a worker, such as 4GB; by default its share of the machine's.",
         examples=["4GB"],
     )
+
+    @field_validator("scheduler")
+    @classmethod
+    def _without_password(cls, value: str | None) -> str | None:
+        if value is not None and "@" in value:
+            raise ValueError(
+                "must be an address without user name and password: Dask has no passwords, but certificates under "
+                "tls://"
+            )
+        return value
 
     @field_validator("memory")
     @classmethod

@@ -246,6 +246,17 @@ def play_kernel(loss: Loss) -> Callable[..., Any]:
     return compiled_restrict(build_play(loss.slope, loss.bound), loss.name)
 
 
+def column_parameters(penalty: Penalty, configurations: Sequence[Mapping[str, Any]], count: int) -> tuple[Floats, ...]:
+    """(R, αρ, α(1 − ρ)) of every column; each configuration has `count` of them."""
+    R, alpha, ratio = (
+        np.repeat([float(c.get(name, 0.0)) for c in configurations], count) for name in ("R", "alpha", "l1_ratio")
+    )
+    l1, ridge = np.zeros((2, alpha.size))
+    if not penalty.bounded:  # a box is that of all configurations
+        l1[:], ridge[:] = penalty.maps.split(alpha, SimpleNamespace(l1_ratio=ratio))
+    return R, l1, ridge
+
+
 @dataclass(eq=False, repr=False)
 class EpochColumns:
     """State of configurations that play the same rounds, with len(positive) adjacent columns each.
@@ -273,13 +284,7 @@ class EpochColumns:
     def __post_init__(self) -> None:
         configurations, positive, n_features = self.configurations, self.positive, self.n_features
         self._play = play_kernel(self.loss)
-        R, alpha, ratio = (
-            np.repeat([float(c.get(name, 0.0)) for c in configurations], len(positive))
-            for name in ("R", "alpha", "l1_ratio")
-        )
-        l1, ridge = np.zeros((2, alpha.size))
-        if not self.penalty.bounded:  # a box is that of all configurations
-            l1, ridge = self.penalty.maps.split(alpha, SimpleNamespace(l1_ratio=ratio))
+        R, l1, ridge = column_parameters(self.penalty, configurations, len(positive))
         classes = np.tile(np.array(positive, np.int64), len(configurations))
         penalties = [np.stack([own, np.zeros_like(own)][: 1 + self.intercept]) for own in (l1, ridge * R)]
         self._params = EpochParams(classes, R, 1.0 / R, *penalties)

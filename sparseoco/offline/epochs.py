@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 from sparseoco.core.errors import InputError
 from sparseoco.kernels import coordinate
 from sparseoco.kernels.columns import MEASURE, block_weights, coordinate_bounds, loss_kernels, max_abs_scales, row_norms
-from sparseoco.kernels.epoch import WEIGHTS, EpochColumns, draw
+from sparseoco.kernels.epoch import WEIGHTS, EpochColumns, column_parameters, draw
 from sparseoco.kernels.order import epoch_rows
 from sparseoco.learners import find_algorithm
 from sparseoco.learners.cao_rcd import lipschitz, slope_bounds
@@ -515,13 +514,7 @@ class Coordinates:
         self.weights_of_rows = np.ones(data.n_rows) if weights is None else np.ascontiguousarray(weights, np.float64)
         self.draws = Draws(problem, self.data, self.seed, self.weights_of_rows, self.release)
         configurations, penalty, positive = problem.configurations, problem.penalty, np.array(problem.positive)
-        R, alpha, ratio = (
-            np.repeat([float(c.get(name, 0.0)) for c in configurations], positive.size)
-            for name in ("R", "alpha", "l1_ratio")
-        )
-        l1, ridge = np.zeros((2, alpha.size))
-        if not penalty.bounded:  # a box is that of all configurations
-            l1[:], ridge[:] = penalty.maps.split(alpha, SimpleNamespace(l1_ratio=ratio))
+        R, l1, ridge = column_parameters(penalty, configurations, positive.size)
         classes = np.tile(positive, len(configurations))
         self._columns = coordinate.ColumnParams(classes, R, l1, ridge, self.draws.scale, problem.n_features)
         prediction = configurations[0]["predict_gradient"]

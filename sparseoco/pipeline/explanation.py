@@ -90,11 +90,8 @@ class Explainer:
         model = self.model
         values = model.values(texts)
         margins = np.asarray(values @ model.weights) + model.intercepts
-        predictions: list[Any] = model.decide(margins)
-        if self._several:
-            predictions = [[model.classes[k] for k in np.flatnonzero(row)] for row in model.labels(margins)]
         probabilities = model.probabilities(margins) if model.has_probabilities else None
-        for row, prediction in enumerate(predictions):
+        for row, prediction in enumerate(model.decide(margins)):
             of, against, column, offset = self._direction(margins[row], prediction)
             own = slice(values.indptr[row], values.indptr[row + 1])
             features, x = values.indices[own], values.data[own]

@@ -21,10 +21,11 @@ from sparseoco.storage.tables import write_parquet
 from sparseoco.store.entries import is_written, read_table, write_data_file
 from sparseoco.store.manifest import FileEntry, Record
 from sparseoco.text.documents import BadRow
+from sparseoco.text.formats import FOLDERS
 from sparseoco.text.options import TextOptions
 from sparseoco.text.passes import TextJob, pass_over
 from sparseoco.text.sources import Source, with_unique_names
-from sparseoco.text.splits import Content, Split, file_suffix, unwritable_reason, write_rows
+from sparseoco.text.splits import Content, Split, file_suffix, write_rows
 from sparseoco.training.decisions import class_columns
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -225,9 +226,8 @@ def check_writable(known: Sequence[ScoredSource], sources: Sequence[Source]) -> 
     Raises `InputError` for a source that was scored earlier and is not given, or of a format that cannot be written.
     """
     for source in sources:
-        reason = unwritable_reason(source.format)
-        if reason is not None:
-            raise unsupported(f'{source.path}: {reason}; set keep_as = "ids".')
+        if source.format in FOLDERS:
+            raise unsupported(f'{source.path}: each document is a file of its own; set keep_as = "ids".')
     given = _by_path(sources)
     for entry in known:
         if real_path(entry.path) not in given:

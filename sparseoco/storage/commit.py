@@ -255,15 +255,6 @@ def read_json(path: Location) -> dict[str, Any]:
     return parse_json(path, read_bytes(path))
 
 
-def read_all_json(paths: Sequence[Location]) -> Iterator[tuple[Location, dict[str, Any] | None]]:
-    """(path, value) of JSON files of one folder, None for corrupt ones. Raises `StorageError`."""
-    for path, data in zip(paths, read_files(paths), strict=True):
-        value = None
-        with suppress(DamagedError):
-            value = parse_json(path, data)
-        yield path, value
-
-
 def parse_json(path: Location, data: bytes) -> dict[str, Any]:
     """The value of the content of a JSON file.
 

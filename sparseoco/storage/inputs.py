@@ -125,11 +125,6 @@ def _missing(path: str) -> InputError:
     return InputError(f"{path} does not exist.", code="missing-file")
 
 
-def may_be_folder(path: str) -> bool:
-    """Whether a path is that of a folder, or a URI, which may be."""
-    return is_remote_uri(path) or os.path.isdir(path)
-
-
 def iter_folder(folder: str, skip: Callable[[str], bool], wanted: Callable[[str], bool]) -> Iterator[FolderFile]:
     """All files below a folder, in any order; a hidden folder of this machine stands for its files.
 
@@ -192,11 +187,6 @@ def _is(kind: Callable[[], bool]) -> bool:
         return kind()
     except OSError:
         return False
-
-
-def names_versions(path: str) -> bool:
-    """Whether every request for a file names the version that was found, so that no other can be read."""
-    return is_remote_uri(path)
 
 
 def map_files(folder: str, function: Callable[[T], Any], calls: Iterable[T]) -> list[Any]:

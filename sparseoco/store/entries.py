@@ -239,9 +239,7 @@ class SourceTable(EntryTable[SourceEntry]):
 
 
 def _offsets(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    offsets = np.zeros(sizes.size + 1, np.int64)
-    np.cumsum(sizes, out=offsets[1:])
-    return offsets
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -664,8 +664,7 @@ def write_quarantine(folder: Location, rows: Sequence[tuple[str, int, int, str]]
 
 
 def _lists(offsets: pa.Array, values: pa.Array) -> pa.ListArray:
-    element = pa.field("element", values.type, nullable=False)
-    return pa.ListArray.from_arrays(offsets, values, type=pa.list_(element))
+    return pa.ListArray.from_arrays(offsets, values, type=_list_of(values.type))
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -621,7 +621,7 @@ def count_documents(documents: Documents | CountedDocuments, options: TextOption
     if options.fields:
         arrays = count_fields(documents, options)
     elif isinstance(documents, Documents):
-        arrays = count_text(documents.spans, options)
+        arrays = count_text(Texts.of(documents.strings), options)
     elif options.counts_characters:
         raise unsupported(
             f'Documents given as counts have no characters: analyzer = "{options.analyzer}" requires text.'

@@ -143,11 +143,6 @@ class Documents(NamedTuple):
         """The number of documents without a value, by field."""
         return {name: int(np.count_nonzero(is_missing(values))) for name, values in self.fields.items()}
 
-    @property
-    def spans(self) -> Texts:
-        """The texts in one buffer."""
-        return Texts.of(self.strings)
-
     def texts(self) -> list[str]:
         """The texts as Python strings."""
         return self.strings.to_pylist()  # type: ignore[no-any-return]

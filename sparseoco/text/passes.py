@@ -19,7 +19,7 @@ from sparseoco.core.errors import DamagedError, InputError, SparseocoError, unsu
 from sparseoco.core.logs import report_progress
 from sparseoco.storage import inputs
 from sparseoco.storage.commit import digest_value, remove_file
-from sparseoco.storage.locations import Location, location, map_concurrently, real_path
+from sparseoco.storage.locations import Location, is_remote_uri, location, map_concurrently, real_path
 from sparseoco.store.entries import SourceEntry
 from sparseoco.store.manifest import Manifest
 from sparseoco.store.shards import Store
@@ -414,7 +414,7 @@ def digest_source(source: Source, options: TextOptions) -> str:
             digest.update(read_files(split, listing, options).digest)
         return digest.hexdigest()
     # A remote table is not read only for its digest: its ETag identifies it.
-    if source.format in TABLES and inputs.names_versions(source.path):
+    if source.format in TABLES and is_remote_uri(source.path):
         return source.key
     return inputs.digest_stored(source.absolute, source.path, source.pin)
 
@@ -596,7 +596,7 @@ def check_sources(sources: Sequence[Source], options: TextOptions) -> None:
 
 def _check_source(source: Source, options: TextOptions) -> None:
     if source.pin is None:
-        for _ in () if inputs.names_versions(source.path) else files_again(source, options):
+        for _ in () if is_remote_uri(source.path) else files_again(source, options):
             pass
     elif source.pin.condition is None:
         inputs.check_unchanged(source.path, source.pin)

@@ -15,7 +15,7 @@ from sparseoco.core.errors import InputError
 from sparseoco.storage.locations import Location, real_path
 from sparseoco.store.shards import Store
 from sparseoco.text.counting import count_documents
-from sparseoco.text.documents import BadRow, CountedDocuments, Documents, ParsedRow
+from sparseoco.text.documents import BadRow, CountedDocuments, Documents, ParsedRow, Texts
 from sparseoco.text.encoding import CountRows, HashIndex, encode_rows
 from sparseoco.text.formats import FOLDERS, TABLES, UNLABELLED, UTF8, first_bytes
 from sparseoco.text.options import SHARD_BYTES, TextOptions
@@ -24,7 +24,7 @@ from sparseoco.text.passes import SplitReader, check_ingested, find_new, new_sou
 from sparseoco.text.sources import Source, check_applied, document_label, find_sources, hidden_files, iter_files
 from sparseoco.text.splits import Content, Split, check_bad_rows, read_split
 from sparseoco.text.tables import close_tables, open_table
-from sparseoco.text.vocabulary import NgramIndex
+from sparseoco.text.vocabulary import Vocabulary
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Raw documents in batches, for prediction and evaluation.
@@ -334,7 +334,7 @@ Inputs: TypeAlias = Sequence[str] | Sequence[Mapping[str, Any]] | Documents | Co
 """Texts, records or documents."""
 
 
-Features: TypeAlias = NgramIndex | HashIndex
+Features: TypeAlias = Vocabulary | HashIndex
 """The columns of a count matrix: terms, or hashed features."""
 
 
@@ -361,8 +361,8 @@ def count_texts(texts: Inputs, features: Features, options: TextOptions) -> Coun
         As `as_documents`.
     """
     documents = as_documents(texts, options)
-    if isinstance(features, NgramIndex) and isinstance(documents, Documents) and not options.fields:
-        return features.count(documents.spans, options)
+    if isinstance(features, Vocabulary) and isinstance(documents, Documents) and not options.fields:
+        return features.count(Texts.of(documents.strings), options)
     counts = count_documents(documents, options)
     return encode_rows(counts, *features.columns(counts, options), options)
 

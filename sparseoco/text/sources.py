@@ -13,7 +13,7 @@ from sparseoco.core.errors import InputError, unsupported
 from sparseoco.storage import inputs as stored
 from sparseoco.storage.commit import digest_value
 from sparseoco.storage.inputs import FolderFile, Pin
-from sparseoco.storage.locations import Location, absolute_path, check_name, real_path, storage_errors
+from sparseoco.storage.locations import Location, absolute_path, check_name, is_remote_uri, real_path, storage_errors
 from sparseoco.text import formats
 from sparseoco.text.formats import AUTO, first_bytes
 from sparseoco.text.options import StoreOptions, TextOptions, TokenizerOptions
@@ -374,7 +374,8 @@ def check_apart(
         check_name(item)
         folder = real_path(absolute_path(item.removeprefix("file://"))).rstrip("/")
         names = [path.removeprefix(f"{folder}/") for path in paths if path.startswith(f"{folder}/")]
-        if stored.may_be_folder(folder) and any(_is_read(name, options) for name in names):
+        may_be_folder = is_remote_uri(folder) or os.path.isdir(folder)
+        if may_be_folder and any(_is_read(name, options) for name in names):
             found.append(item)
     if found:
         raise unsupported(

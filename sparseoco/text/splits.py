@@ -367,11 +367,6 @@ def fields_to_name(split: Split, row: BadRow, options: TextOptions) -> str:
 GZIP_LEVEL, ZSTD_LEVEL = 6, 3
 
 
-def unwritable_reason(form: str) -> str | None:
-    """Why selected documents of a format cannot be written in it; None if they can."""
-    return "each document is a file of its own" if form in formats.FOLDERS else None
-
-
 def file_suffix(file: Source | Split) -> str:
     """The suffix of files of selected rows: of the format, and of the compression of the input."""
     compressed = file.format not in formats.TABLES and compression_by_name(file.path) is not None
@@ -387,7 +382,7 @@ def write_rows(
     Parameters
     ----------
     split : Split
-        Of a format for which `unwritable_reason` gives no reason.
+        Not of a folder, whose documents are files of their own.
     content : ndarray of uint8, optional
         As `read_split` takes it, and not parsed yet, which changes it. Without it, the split is read if `rows` is not
         empty.

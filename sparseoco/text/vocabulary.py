@@ -5,8 +5,9 @@ import resource
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -165,7 +166,11 @@ def _characters(terms: pa.Array) -> pa.ListArray:
 # The vocabulary: a trie of n-grams over sorted tokens, and the feature of each n-gram.
 
 
-class Vocabulary(NamedTuple):
+Rows = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.uint32]]
+
+
+@dataclass(frozen=True, eq=False)
+class Vocabulary:
     """Levels of n-grams in alphabetical order.
 
     Parameters
@@ -187,7 +192,10 @@ class Vocabulary(NamedTuple):
 
     @classmethod
     def from_terms(cls, terms: pa.Array | list[str], naming: Naming = WORDS) -> "Vocabulary":
-        """The vocabulary in which term i is feature i. Raises `ValueError` for a term that is too long an n-gram."""
+        """The vocabulary in which term i is feature i; terms are distinct.
+
+        Raises `ValueError` for a term that is too long an n-gram.
+        """
         strings = pa.array(terms, pa.large_string()) if isinstance(terms, list) else terms.cast(pa.large_string())
         if isinstance(strings, pa.ChunkedArray):
             strings = strings.combine_chunks()
@@ -214,8 +222,8 @@ class Vocabulary(NamedTuple):
             ids.append(level_ids)
         return cls(flat.dictionary.take(pa.array(order)), tuple(keys), tuple(ids), len(sizes))
 
-    def features(self, counts: array_files.Arrays) -> NDArray[np.int64]:
-        """The feature of each n-gram of partial counts, by its number; −1 for terms that are not in the vocabulary."""
+    def columns(self, counts: array_files.Arrays, options: TokenizerOptions) -> tuple[NDArray[np.int64], int]:
+        """(the feature of each n-gram of partial counts, by its number, or −1, number of features)."""
         tokens = array_files.stored_strings(counts, "token").cast(self.tokens.type)
         token_map = pc.fill_null(pc.index_in(tokens, value_set=self.tokens), -1).to_numpy().astype(np.int64)
         bounds = level_bounds(counts)
@@ -236,12 +244,57 @@ class Vocabulary(NamedTuple):
             if f"totals_{n}" in counts:
                 found = positions >= 0
                 features[bounds[n - 1] : bounds[n]][found] = self.ids[n - 1][positions[found]]
-        return features
+        return features, self.size
 
     def terms(self, numbers: NDArray[np.int64], naming: Naming = WORDS) -> pa.Array:
         """Names of n-grams, numbered over all levels concatenated. Strings, or large strings from 2 GiB on."""
         parents = NgramParents.of([np.arange(len(self.tokens), dtype=np.uint64), *self.keys])
         return ngram_names(numbers, parents._replace(lasts=parents.lasts.astype(np.int32)), self.tokens, naming)
+
+    def count(self, texts: Texts, options: TokenizerOptions) -> Rows:
+        """The counts of features in texts, by a vocabulary of fewer than 2^31 n-grams.
+
+        Only its own n-grams are looked up; others are neither numbered nor counted.
+
+        Returns
+        -------
+        indptr, indices, counts : int64, int32, uint32
+            CSR matrix of shape (texts, features), whose indices increase in each row.
+        """
+        names, numbers, *runs = tokenize(texts, options)
+        tokens = self._find(names)[numbers]
+        longest = min(options.ngram_range[1], len(self.ids))
+        ngrams = NgramRange(options.counted_from, options.ngram_range[0], longest)
+        indptr, features = find_ngrams(tokens, *runs, ngrams, self._tables)
+        rows: Rows = sort_rows(indptr, features, np.ones(features.size, np.uint32), self._features, self._features.size)
+        return rows
+
+    def _find(self, names: pa.Array) -> NDArray[np.int32]:
+        """The position of each of these tokens in the vocabulary, or −1."""
+        leading = np.sort(leading_bytes(*array_files.string_buffers(names)))
+        leading = leading[np.diff(leading, prepend=~leading[:1]) != 0]  # in a third of the time of np.unique
+        first, last = (np.searchsorted(self._leading, leading, side) for side in ("left", "right"))
+        sizes = last - first  # of the tokens that begin as one of these: all bytes decide among them
+        candidates = np.repeat(last - np.cumsum(sizes), sizes) + np.arange(sizes.sum())
+        known = self.tokens.take(pa.array(candidates))
+        found = pc.fill_null(pc.index_in(names.cast(known.type), value_set=known), -1).to_numpy()
+        return np.asarray(np.append(candidates, -1).astype(np.int32)[found])
+
+    @cached_property
+    def _leading(self) -> NDArray[np.uint64]:
+        """The first bytes of the tokens of the vocabulary."""
+        return np.asarray(leading_bytes(*array_files.string_buffers(self.tokens)))
+
+    @cached_property
+    def _features(self) -> NDArray[np.int32]:
+        return np.arange(self.size, dtype=np.int32)
+
+    @cached_property
+    def _tables(self) -> NgramTables:
+        firsts = np.cumsum([0, len(self.tokens), *(keys.size for keys in self.keys)])
+        keys = np.concatenate([np.empty(0, np.uint64), *self.keys])
+        ids = np.concatenate(self.ids).astype(np.int32)
+        return NgramTables(firsts, ids, keys, *key_tables(keys, firsts[1:] - firsts[1]))
 
 
 class NgramParents(NamedTuple):
@@ -431,75 +484,3 @@ def _checked(size: int) -> int:
     if size > MAX_TOKENS:
         raise InputError(f"More than {MAX_TOKENS:,} distinct tokens: use hash_bits.", code="too-many-terms")
     return size
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Rows of the features of a vocabulary: only its own n-grams are looked up, others are neither numbered nor counted.
-
-
-Rows = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.uint32]]
-
-
-class NgramIndex:
-    """Finds the features of a vocabulary in texts.
-
-    Parameters
-    ----------
-    vocabulary : Vocabulary
-        Of fewer than 2^31 n-grams.
-    """
-
-    def __init__(self, vocabulary: Vocabulary) -> None:
-        self.vocabulary = vocabulary
-
-    @classmethod
-    def of(cls, terms: pa.Array | list[str], naming: Naming = WORDS) -> Self:
-        """Column i counts terms[i]; terms are distinct. Raises `ValueError` for a term that is too long an n-gram."""
-        return cls(Vocabulary.from_terms(terms, naming))
-
-    def count(self, texts: Texts, options: TokenizerOptions) -> Rows:
-        """The counts of features in texts.
-
-        Returns
-        -------
-        indptr, indices, counts : int64, int32, uint32
-            CSR matrix of shape (texts, features), whose indices increase in each row.
-        """
-        names, numbers, *runs = tokenize(texts, options)
-        tokens = self._find(names)[numbers]
-        longest = min(options.ngram_range[1], len(self.vocabulary.ids))
-        ngrams = NgramRange(options.counted_from, options.ngram_range[0], longest)
-        indptr, features = find_ngrams(tokens, *runs, ngrams, self._tables)
-        rows: Rows = sort_rows(indptr, features, np.ones(features.size, np.uint32), self._features, self._features.size)
-        return rows
-
-    def columns(self, counts: array_files.Arrays, options: TokenizerOptions) -> tuple[NDArray[np.int64], int]:
-        """(the feature of each n-gram of partial counts or −1, number of features)."""
-        return self.vocabulary.features(counts), self.vocabulary.size
-
-    def _find(self, names: pa.Array) -> NDArray[np.int32]:
-        """The position of each of these tokens in the vocabulary, or −1."""
-        leading = np.sort(leading_bytes(*array_files.string_buffers(names)))
-        leading = leading[np.diff(leading, prepend=~leading[:1]) != 0]  # in a third of the time of np.unique
-        first, last = (np.searchsorted(self._leading, leading, side) for side in ("left", "right"))
-        sizes = last - first  # of the tokens that begin as one of these: all bytes decide among them
-        candidates = np.repeat(last - np.cumsum(sizes), sizes) + np.arange(sizes.sum())
-        known = self.vocabulary.tokens.take(pa.array(candidates))
-        found = pc.fill_null(pc.index_in(names.cast(known.type), value_set=known), -1).to_numpy()
-        return np.asarray(np.append(candidates, -1).astype(np.int32)[found])
-
-    @cached_property
-    def _leading(self) -> NDArray[np.uint64]:
-        """The first bytes of the tokens of the vocabulary."""
-        return np.asarray(leading_bytes(*array_files.string_buffers(self.vocabulary.tokens)))
-
-    @cached_property
-    def _features(self) -> NDArray[np.int32]:
-        return np.arange(self.vocabulary.size, dtype=np.int32)
-
-    @cached_property
-    def _tables(self) -> NgramTables:
-        firsts = np.cumsum([0, len(self.vocabulary.tokens), *(keys.size for keys in self.vocabulary.keys)])
-        keys = np.concatenate([np.empty(0, np.uint64), *self.vocabulary.keys])
-        ids = np.concatenate(self.vocabulary.ids).astype(np.int32)
-        return NgramTables(firsts, ids, keys, *key_tables(keys, firsts[1:] - firsts[1]))

@@ -548,10 +548,10 @@ class Cell(TypedDict):
 
 def read_cells(paths: Sequence[Location]) -> Iterator[tuple[Location, Cell | None]]:
     """(path, content) of cells, None for corrupt ones and those of another version. Raises `StorageError`."""
-    for path, value in commit.read_all_json(paths):
+    for path, data in zip(paths, commit.read_files(paths), strict=True):
         cell = None
         with suppress(DamagedError):
-            cell = None if value is None else commit.validated(path, value, Cell)
+            cell = commit.validated(path, commit.parse_json(path, data), Cell)
         yield path, cell
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import scipy  # loads scipy.special when it is used
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import model_validator
 
 from sparseoco.core.errors import DamagedError, unsupported
 from sparseoco.storage.commit import Moderate
@@ -38,7 +38,7 @@ TOLERANCE = 1e-10
 STEPS = 100
 
 
-class Calibration(BaseModel):
+class Calibration(Record, allow_inf_nan=False):
     """A map from margins to probabilities that keeps their order.
 
     Parameters
@@ -48,8 +48,6 @@ class Calibration(BaseModel):
     offsets : one per output; none for a temperature.
     rows : documents it was fitted on.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     method: Literal["sigmoid", "temperature"]
     slopes: tuple[Moderate, ...]
@@ -174,7 +172,7 @@ LEAST_F1 = 0.1
 """If the greatest F1 of a class of label sets is below this, only margins above all that were seen are predicted."""
 
 
-class Threshold(BaseModel):
+class Threshold(Record, allow_inf_nan=False):
     """A threshold for the margins of one output, and what it gave on the rows it was chosen on.
 
     Parameters
@@ -185,8 +183,6 @@ class Threshold(BaseModel):
     reached : whether the rule's precision or recall, or of label sets an F1 of `LEAST_F1`, was reached; if not, the
         threshold has the greatest precision, or predicts no row.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     margin: Moderate
     precision: float

@@ -26,7 +26,7 @@ from sparseoco.store.weighting import Weighting
 from sparseoco.text.encoding import HashIndex
 from sparseoco.text.options import TextOptions
 from sparseoco.text.readers import Features, Inputs, count_texts
-from sparseoco.text.vocabulary import NgramIndex
+from sparseoco.text.vocabulary import Vocabulary
 from sparseoco.training.decisions import Calibration, Thresholds, predicted_labels
 from sparseoco.training.learner import Learner
 from sparseoco.training.metrics import class_probabilities
@@ -542,7 +542,7 @@ class Model:
             counted = HashIndex(every, described["hash_bits"], counts_others=others)
         else:
             try:
-                counted = NgramIndex.of(terms, self.text.naming)
+                counted = Vocabulary.from_terms(terms, self.text.naming)
             except ValueError as error:
                 raise _unlike_model(path, str(error)) from error
         if others:

@@ -287,11 +287,12 @@ def train(learn_rows: Callable[..., None], rows: RowSource, passes: Passes) -> I
         yield position
 
 
-def curve_marks(n_rows: int) -> list[int]:
-    """Positions in an epoch at which curves are recorded: evenly spaced in the logarithm, the last row included."""
+def curve_marks(n_rows: int, number: int = 20) -> list[int]:
+    """At most `number` positions in an epoch at which curves are recorded: from 50 on, evenly spaced in the logarithm,
+    the last row included."""
     if n_rows == 0:
         return []
-    spread = np.geomspace(min(50, n_rows), n_rows, 20)
+    spread = np.geomspace(min(50, n_rows), n_rows, number)
     return sorted({round(float(position)) for position in spread} | {n_rows})
 
 

@@ -15,7 +15,7 @@ from sparseoco.offline.regret import bounds
 from sparseoco.offline.regret.bounds import fit_slope
 from sparseoco.offline.regret.run import comparator_problem, find_optimum, weight_factors
 from sparseoco.training.learner import Learner
-from sparseoco.training.stream import MatrixRows, Order
+from sparseoco.training.stream import MatrixRows, Order, curve_marks
 from tests.bounds.play import bound_of
 from tests.oracles.ftrl import penalty_totals
 from tests.oracles.losses import SLOPES, VALUES, labels_of, rows_of, unpenalised
@@ -157,7 +157,7 @@ def test_linear_sums(values: list[float], draw: st.DataObject) -> None:
 
 @given(st.integers(1, 10**7), st.integers(2, 40), st.integers(2, 500))
 def test_rounds(n_rows: int, number: int, samples: int) -> None:
-    marks = bounds.spread_marks(n_rows, number)
+    marks = curve_marks(n_rows, number)
     assert len(marks) <= number
     assert marks == sorted(set(marks))
     assert marks[-1] == n_rows
@@ -179,7 +179,7 @@ def test_the_number_of_samples() -> None:
 
 
 def test_the_slope_of_a_power_is_its_exponent_and_its_error_that_of_least_squares() -> None:
-    T = bounds.spread_marks(100_000)
+    T = curve_marks(100_000, bounds.MARKS)
     fit: Any = fit_slope(T, [3.0 * t**0.5 for t in T], [0.0] * len(T))
     assert fit[:2] == pytest.approx((0.5, 0.0), abs=1e-9)
     assert fit.at(400) == pytest.approx(60)

@@ -8,12 +8,13 @@ import numpy as np
 import pyarrow as pa
 
 from sparseoco.offline.bounds import Bound, NoBound
-from sparseoco.offline.regret.bounds import REGRET, SLOPES, slope_row, spread_marks
+from sparseoco.offline.regret.bounds import MARKS, REGRET, SLOPES, slope_row
 from sparseoco.storage.commit import commit_json
 from sparseoco.storage.tables import write_parquet, write_result_table
 from sparseoco.store.weighting import Weighting
 from sparseoco.training.decisions import Predictions, predictions_table
 from sparseoco.training.search_tables import SEARCH_TABLES, WEIGHTS
+from sparseoco.training.stream import curve_marks
 
 ALGORITHMS = {"cl-fobos": "eta0", "fobos": "eta0", "rda": "gamma", "stda": "gamma"}
 BROKEN = [("diverged", "weights are not finite at t = 1,204"), ("failed", "worker died 4 times <b>")]
@@ -135,7 +136,7 @@ def write_regret(folder, configurations, documents):
         key = {"configuration": number, "algorithm": algorithm, "parameters": parameters}
         key["objective"] = "Σ_t f_t(w) + Tλ‖w‖₁"
         own = []
-        for T in spread_marks(documents) if scale else []:
+        for T in curve_marks(documents, MARKS) if scale else []:
             value = scale * T**0.5 * (1 + 0.1 * math.sin(T))
             error = 0.0 if algorithm == "cl-fobos" else 1e-3 * value
             row = key | {"T": T, "learner_loss": 0.4 * T + value, "optimum": 0.4 * T, "gap": 1e-3 * value}

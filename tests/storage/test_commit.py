@@ -65,7 +65,10 @@ def test_reading_and_removing_files(place: Location) -> None:
     assert [str(path) for path in place.glob("*/1.json")] == [str(paths[1])]
     whole = paths[1].read_bytes()
     commit.commit_bytes(paths[2], whole.replace(b": 1", b": 3"))
-    assert [value for _, value in commit.read_all_json(paths)] == [{"n": 0}, {"n": 1}, None]
+    *contents, damaged = commit.read_files(paths)
+    assert list(map(commit.parse_json, paths, contents)) == [{"n": 0}, {"n": 1}]
+    with raises_code("corrupt-file", paths[2], kind=DamagedError):
+        commit.parse_json(paths[2], damaged)
     with raises_code("corrupt-file", paths[2], kind=DamagedError):
         commit.read_json(paths[2])
     with commit.as_local_file(paths[1]) as local:

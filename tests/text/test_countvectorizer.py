@@ -28,7 +28,7 @@ from sparseoco.text.ingest import ingest
 from sparseoco.text.kernels.preprocess import sort_rows
 from sparseoco.text.options import TOKEN_PATTERNS, TextOptions
 from sparseoco.text.readers import count_texts
-from sparseoco.text.vocabulary import NgramIndex
+from sparseoco.text.vocabulary import Vocabulary
 from tests.benchmarks.corpora import corpus, records
 from tests.support.count_vectorizer import PIECES, counted, ingested, nasty, same, tokenizers, vectorizer
 from tests.support.errors import raises_code
@@ -122,7 +122,7 @@ def check_any(known: list[str], seen: list[str], options: dict[str, Any], seed: 
     matrix = theirs.transform(seen)
     matrix.sort_indices()
     ours = TextOptions.of(options)
-    found = count_texts(seen, NgramIndex.of(terms, ours.naming), ours)
+    found = count_texts(seen, Vocabulary.from_terms(terms, ours.naming), ours)
     for a, b in zip(found, (matrix.indptr, matrix.indices, matrix.data), strict=True):
         np.testing.assert_array_equal(a, b)
 

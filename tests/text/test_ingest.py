@@ -23,7 +23,7 @@ from sparseoco.text.encoding import HashIndex
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import TextOptions
 from sparseoco.text.readers import count_texts, read_documents
-from sparseoco.text.vocabulary import NgramIndex
+from sparseoco.text.vocabulary import Vocabulary
 from tests.support.errors import raises_code
 from tests.support.ingests import COMPRESSORS, ingest_bytes, jsonl, random_texts, store_content, write_files
 from tests.support.tables import TABLE_WRITERS, WRITERS
@@ -213,15 +213,15 @@ def test_hashed_features(tmp_path: Path, bits: int) -> None:
 
 def test_count_texts() -> None:
     options = TextOptions(ngram_range=(1, 2))
-    assert count_texts([], NgramIndex.of([]), options)[0].tolist() == [0]
-    assert count_texts(["ab cd"], NgramIndex.of([]), options)[0].tolist() == [0, 0]
+    assert count_texts([], Vocabulary.from_terms([]), options)[0].tolist() == [0]
+    assert count_texts(["ab cd"], Vocabulary.from_terms([]), options)[0].tolist() == [0, 0]
     ids = np.array(sorted(xxhash.xxh64_intdigest(t.encode()) % 2**40 for t in ("the cat", "dog")))
     indptr, indices, counts = count_texts(["the cat the cat", "dog"], HashIndex(ids, 40), options)
     assert indptr.tolist() == [0, 1, 2]
     assert sorted(indices.tolist()) == [0, 1]
     assert counts.tolist() == [2, 1]
     with raises_code("encoding", "Text 1"):
-        count_texts(["a\ud800"], NgramIndex.of(["ab"]), options)
+        count_texts(["a\ud800"], Vocabulary.from_terms(["ab"]), options)
 
 
 # ----------------------------------------------------------------------------------------------------------------------

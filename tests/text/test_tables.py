@@ -20,13 +20,13 @@ from sparseoco.core.errors import InputError
 from sparseoco.storage.commit import commit_bytes
 from sparseoco.storage.locations import location
 from sparseoco.text.documents import CountedDocuments, Documents
-from sparseoco.text.formats import FORMATS
+from sparseoco.text.formats import FOLDERS, FORMATS
 from sparseoco.text.ingest import ingest
 from sparseoco.text.options import IngestOptions, TextOptions
 from sparseoco.text.passes import SplitReader
 from sparseoco.text.readers import read_documents
 from sparseoco.text.sources import find_sources
-from sparseoco.text.splits import Split, file_suffix, read_split, unwritable_reason, write_rows
+from sparseoco.text.splits import Split, file_suffix, read_split, write_rows
 from sparseoco.text.tables import TableFile
 from tests.support.errors import raises_code
 from tests.support.ingests import COMPRESSORS, decompress, random_texts, write_files
@@ -593,4 +593,4 @@ def test_counted_documents_are_lines(tmp_path: Path, name: str, content: str) ->
 
 
 def test_folders_cannot_be_written() -> None:
-    assert [form for form in FORMATS if unwritable_reason(form)] == ["folder", "files"]
+    assert [form for form in FORMATS if form in FOLDERS] == ["folder", "files"]

@@ -29,16 +29,9 @@ from sparseoco.training.validation import chunk_rows
 # The rounds at which regret is measured.
 
 
-FIRST = 50  # fewer rounds say little about growth
 MARKS = 12
 MIN_SAMPLES, MAX_SAMPLES = 64, 2048
 SAMPLE_SHARE = 16  # cost of reading all weights at the samples, relative to learning the rows
-
-
-def spread_marks(n_rows: int, number: int = MARKS) -> list[int]:
-    """At most `number` rounds from 50 to the last, evenly spaced in the logarithm, including the last."""
-    spread = np.geomspace(min(FIRST, n_rows), n_rows, number)
-    return sorted({round(float(T)) for T in spread} | {n_rows})
 
 
 def sample_size(n_rows: int, nonzeros: int, n_features: int) -> int:

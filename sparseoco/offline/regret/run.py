@@ -42,7 +42,7 @@ from sparseoco.store.transpose import transpose
 from sparseoco.store.weighting import Weighting
 from sparseoco.training.block import Block, Setting, search_setting
 from sparseoco.training.options import MAX_PASSES, Configuration, SearchOptions
-from sparseoco.training.stream import NO_FOLD, class_weighted
+from sparseoco.training.stream import NO_FOLD, class_weighted, curve_marks
 
 # ----------------------------------------------------------------------------------------------------------------------
 # The loss of an epoch method, Σ_{t≤T} H(x_t) with H = Σ_j f_j + αψ, estimated from the ends of its epochs.
@@ -448,7 +448,7 @@ class Regret:
         options, store = self.options, self.session.store
         self.store, self.outputs = store, store.n_outputs
         self.folder = self.folder.absolute()  # workers have other folders
-        self.rounds = measures.spread_marks(store.n_rows, self.marks)
+        self.rounds = curve_marks(store.n_rows, self.marks)
         # Of what a search sets, a stream has no selection and no start but 0.
         chosen = options.model_copy(update={"dtype": DTYPE, "halving": None, "warm_start": None})
         self.setting = search_setting(chosen, store, NO_FOLD)

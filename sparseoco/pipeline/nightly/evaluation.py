@@ -29,15 +29,12 @@ from sparseoco.training.block import Block, Origin, passes_of, take_weights
 from sparseoco.training.decisions import ROWS, MarginRecorder, PredictingLearner
 from sparseoco.training.learner import Learner, ProgressiveTotals
 from sparseoco.training.metrics import PairedRows, Scores, mean_rows, paired_difference, store_label_kind
-from sparseoco.training.models import DESCRIPTION, STATE, Model, write_model
+from sparseoco.training.models import DESCRIPTION, STATE, Csr, Model, write_model
 from sparseoco.training.options import SearchOptions, ThresholdRule, resolve
 from sparseoco.training.stream import CHUNK_ROWS, Order, Passes, StreamPosition, stream, train
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Tasks of a nightly run: evaluating the deployed model on new documents, writing the model of a candidate.
-
-
-Csr = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
 
 
 @with_other_keys

@@ -18,7 +18,6 @@ from sparseoco.core.logs import log_event
 from sparseoco.pipeline.nightly import records
 from sparseoco.pipeline.nightly.evaluation import IncrementEvaluation
 from sparseoco.pipeline.run_file import HeldDecision, NightlyOptions, RunFile
-from sparseoco.storage.locations import Location
 from sparseoco.storage.tables import Row
 from sparseoco.store.manifest import Manifest, read_manifest, remove_version
 from sparseoco.store.shards import Store
@@ -63,12 +62,6 @@ def check(run: RunFile, arrival: Arrival, history: Sequence[Row]) -> None:
         row = {"increment": increment, "store": digest, "reason": "; ".join(reasons), "decision": None}
         records.add_held(run.out, row)
         log_event("nightly", "increment held", level=WARNING, increment=increment, reason=row["reason"])
-        raise held_error(row)
-
-
-def check_none_held(run: Location) -> None:
-    """Raises `HeldError` if an increment is held."""
-    if (row := records.held(run)) is not None:
         raise held_error(row)
 
 

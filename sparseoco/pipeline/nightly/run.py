@@ -121,15 +121,9 @@ def _check_options(run: RunFile) -> None:
         )
 
 
-class _Nightly(NamedTuple):
-    """A nightly run in progress: its run file, and the client of its cluster."""
-
-    run: RunFile
-    client: Client
-
-
 def _run(run: RunFile) -> NightlyResult:
-    guard.check_none_held(run.out)
+    if (row := records.held(run.out)) is not None:
+        raise guard.held_error(row)
     store, history = Store.find(run.store), records.read_history(run.out, "history")
     known = len(history)
     _check_history(run, store, history)
@@ -142,15 +136,14 @@ def _run(run: RunFile) -> NightlyResult:
         message = f"Nothing new: {files} learned, up to increment {known}."
         return NightlyResult([], publish(run, history), message, skipped)
     with connect(run.cluster, local_work_folder(run.out) / ".scratch") as client:
-        nightly = _Nightly(run, client)
         if store is None or new:
-            store = _ingest(nightly, store, quarantine, new)
+            store = _ingest(run, client, store, quarantine, new)
         _check_store(run, store)
         deadline = search_deadline(run.search)
         lost = 0
         while True:
             try:
-                history = _learn(nightly, store, deadline)
+                history = _learn(run, client, store, deadline)
                 break
             except StateLostError as error:  # its increment is learned again
                 lost += 1
@@ -183,12 +176,14 @@ def _find_new(run: RunFile, store: Store | None) -> tuple[list[Row], list[Source
     return quarantine, new_sources([source for source in found if source.absolute not in skipped], options, store)
 
 
-def _ingest(nightly: _Nightly, store: Store | None, quarantine: Sequence[Row], new: Sequence[Source]) -> Store:
+def _ingest(
+    run: RunFile, client: Client, store: Store | None, quarantine: Sequence[Row], new: Sequence[Source]
+) -> Store:
     """Ingest the new files, without those that cannot be read.
 
     These are recorded before the ingest without them is committed. Raises `InputError` if no new file can be read.
     """
-    run, unreadable = nightly.run, list[Row]()
+    unreadable = list[Row]()
     first: InputError | None = None
     while True:
         records.write_quarantine(run.out, [*quarantine, *unreadable])
@@ -197,7 +192,7 @@ def _ingest(nightly: _Nightly, store: Store | None, quarantine: Sequence[Row], n
                 list(run.ingest.inputs),
                 run.store,
                 run.ingest.text,
-                client=nightly.client,
+                client=client,
                 shard_bytes=run.ingest.shard_bytes,
                 vocabulary=run.ingest.vocabulary,
                 left_out={row["file"] for row in records.left_out([*quarantine, *unreadable])},
@@ -218,21 +213,20 @@ def _ingest(nightly: _Nightly, store: Store | None, quarantine: Sequence[Row], n
             log_event("nightly", "file left out", level=WARNING, file=source.path, code=error.code, reason=reason)
 
 
-def _learn(nightly: _Nightly, store: Store, deadline: float | None) -> list[Row]:
+def _learn(run: RunFile, client: Client, store: Store, deadline: float | None) -> list[Row]:
     """Learn what is missing of all increments and decide the new ones; returns the history."""
-    history, last = records.read_history(nightly.run.out, "history"), store.manifest.version
-    run = nightly.run.model_copy(update={"search": resolve(nightly.run.search, store)})
-    nightly = nightly._replace(run=run)
+    history, last = records.read_history(run.out, "history"), store.manifest.version
+    run = run.model_copy(update={"search": resolve(run.search, store)})
     check_loss(run.search, store)
     chain = IncrementChain(run.search, run.store, last, len(history), run.out / "nightly", deadline)
     for version in range(min(chain.first, len(history) + 1), last + 1):
         started, undecided = time.monotonic(), version > len(history)
         if undecided:
-            arrival, deployed = _measure(nightly, version, history)
+            arrival, deployed = _measure(run, client, version, history)
             guard.check(run, arrival, history)
-        learned = chain.learn(nightly.client, version)
+        learned = chain.learn(client, version)
         if undecided:
-            _decide(nightly, chain, arrival, deployed, history, started)
+            _decide(run, client, chain, arrival, deployed, started)
             history = records.read_history(run.out, "history")
             if version < last:  # the last one is published at the end of the run
                 publish(run, history)
@@ -280,31 +274,30 @@ def _check_store(run: RunFile, store: Store) -> None:
         check_size(name, store.n_features)
 
 
-def _measure(nightly: _Nightly, version: int, history: Sequence[Row]) -> tuple[guard.Arrival, int | None]:
+def _measure(run: RunFile, client: Client, version: int, history: Sequence[Row]) -> tuple[guard.Arrival, int | None]:
     """An increment before it is learned, and the increment of the deployed model."""
-    run, deployed = nightly.run, records.read_deployed(nightly.run.out, history)
+    deployed = records.read_deployed(run.out, history)
     model = None if deployed is None else records.increment_model(run.out, deployed.increment)
     if model is not None:
         evaluation.check_deployed(model)
-    measured = evaluation.evaluate_increment(nightly.client, run.store, version, model)
+    measured = evaluation.evaluate_increment(client, run.store, version, model)
     previous = None if version == 1 else read_manifest(run.store, version - 1)
     arrival = guard.Arrival(read_manifest(run.store, version), previous, measured)
     return arrival, None if deployed is None else deployed.increment
 
 
 def _decide(
-    nightly: _Nightly,
+    run: RunFile,
+    client: Client,
     chain: IncrementChain,
     arrival: guard.Arrival,
     deployed: int | None,
-    history: Sequence[Row],
     started: float,
 ) -> None:
     """Decide an increment after learning: write the model if it is promoted, then the tables.
 
     `deployed` is the increment of the deployed model.
     """
-    run, client = nightly.run, nightly.client
     manifest, previous, measured = arrival
     version, model = manifest.version, None if deployed is None else records.increment_model(run.out, deployed)
     row = _counts(arrival) | {
@@ -403,8 +396,7 @@ def publish(run: RunFile, history: Sequence[Row]) -> Location:
 # Rolling back to the model of an earlier increment, until the next promotion.
 #
 # The rollback is committed first, then promoted.json and the page are written. If the command is killed in between,
-#     the
-# same command writes them.
+# the same command writes them.
 
 
 LISTED = 10  # increments named in an error

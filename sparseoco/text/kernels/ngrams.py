@@ -18,8 +18,11 @@ from sparseoco.core.compile_cache import compiled, register_jitable
 ZERO, ONE, B3 = np.uint64(0), np.uint64(1), np.uint64(3)
 
 
-def _address(context, builder, array_type, array, index):
-    struct = context.make_array(array_type)(context, builder, array)
+def _address(context, builder, signature, arguments):
+    """The address of an element of an array; the first two arguments are the array and the index."""
+    array_type, index_type, *_ = signature.args
+    struct = context.make_array(array_type)(context, builder, arguments[0])
+    index = context.cast(builder, arguments[1], index_type, types.intp)
     return cgutils.get_item_pointer(context, builder, array_type, struct, [index], wraparound=False, boundscheck=False)
 
 
@@ -28,8 +31,7 @@ def load8(typing, data, index):
     """The 8 bytes of a uint8 array from `index` on as a little-endian uint64; the caller provides 8 bytes of slack."""
 
     def code(context, builder, signature, arguments):
-        position = context.cast(builder, arguments[1], signature.args[1], types.intp)
-        pointer = _address(context, builder, signature.args[0], arguments[0], position)
+        pointer = _address(context, builder, signature, arguments)
         word = builder.load(builder.bitcast(pointer, ir.IntType(64).as_pointer()))
         word.align = 1
         return word
@@ -42,8 +44,7 @@ def nonzero64(typing, data, index):
     """Bit k of the uint64: whether data[index + k] is not zero; the caller provides 64 bytes of slack."""
 
     def code(context, builder, signature, arguments):
-        position = context.cast(builder, arguments[1], signature.args[1], types.intp)
-        pointer = _address(context, builder, signature.args[0], arguments[0], position)
+        pointer = _address(context, builder, signature, arguments)
         vector = ir.VectorType(ir.IntType(8), 64)
         loaded = builder.load(builder.bitcast(pointer, vector.as_pointer()))
         loaded.align = 1
@@ -57,8 +58,7 @@ def store8(typing, data, index, word):
     """Write a uint64 as 8 little-endian bytes of a uint8 array from `index` on; the array has space for them."""
 
     def code(context, builder, signature, arguments):
-        position = context.cast(builder, arguments[1], signature.args[1], types.intp)
-        pointer = _address(context, builder, signature.args[0], arguments[0], position)
+        pointer = _address(context, builder, signature, arguments)
         stored = builder.store(arguments[2], builder.bitcast(pointer, ir.IntType(64).as_pointer()))
         stored.align = 1
         return context.get_dummy_value()
@@ -71,8 +71,7 @@ def prefetch(typing, array, index):
     """Prefetch the cache line of element `index` of a one-dimensional array."""
 
     def code(context, builder, signature, arguments):
-        position = context.cast(builder, arguments[1], signature.args[1], types.intp)
-        pointer = _address(context, builder, signature.args[0], arguments[0], position)
+        pointer = _address(context, builder, signature, arguments)
         byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
         declared = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
         function = cgutils.get_or_insert_function(builder.module, declared, "llvm.prefetch.p0i8")
