@@ -150,9 +150,12 @@ def run_file_page() -> str:
         if section == "ingest.fields.NAME":
             prefix = f"{section}.{table['properties']['type']['const']}"
         if name == "TextField":
-            shared = ", ".join(f"[`{key}`](#ingest.{key})" for key in table["properties"] if key != "type")
+            shared = ", ".join(
+                f"[`{key}`](#ingest.{key})" for key in table["properties"] if key not in ("type", "field")
+            )
             blocks.append(f"It takes {shared}.\n")
-            table = {"properties": {"type": table["properties"]["type"]}, "required": ["type"]}
+            own = {key: table["properties"][key] for key in ("type", "field")}
+            table = {"properties": own, "required": ["type"]}
         blocks += _keys(prefix, table)
         if name == "SearchOptions":
             blocks += _algorithm_tables()

@@ -244,6 +244,7 @@ EVALUATE: Entries = {
     **reading((*OF_MODEL, "--label-field"), among="--text-field 5 --id-field 1 --label-field 3"),
     "--predictions": [only(TEXT - LINES, "--predictions {out}.parquet")],
     "--json": [only(TEXT - LINES, "--json")],
+    "--slice": [Case("--slice title", RECORDS)],
 }
 for entry, cases in EVALUATE.items():  # lines have no labels, and the model knows two
     EVALUATE[entry] = [
@@ -369,6 +370,7 @@ TABLE: dict[str, Entries] = {
     "predict": printed(margins=[only(EVERY, "--margins")], proba=[only(EVERY, "--proba")]),
     "evaluate": EVALUATE,
     "explain": EXPLAIN,
+    "leaderboard": dict.fromkeys(("--metric", "--json"), Elsewhere("tests/pipeline/test_leaderboard")),
     "compare": {
         "--features": [only(ONE, "--features 1")],
         "--where": [Case("--where split=train", ONE, ONE | LINES | kinds("nothing"))],

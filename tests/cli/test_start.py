@@ -147,6 +147,7 @@ NOT_RUN = {
     "check-learner": "needs a file of the user: tests/learners/test_outside",
     "demo": "takes minutes",
     "fetch": "needs a network",
+    "leaderboard": "ranks runs with test documents: tests/pipeline/test_leaderboard",
     "reproduce": "needs the data of a paper",
     "nightly": "trains what run has trained: tests/pipeline/nightly",
 }
