@@ -61,7 +61,7 @@ WORKERS = {
     .replace("rich.toml", "workers.toml")
     .replace("nightly/places.toml", "nightly/workers.toml")
     .split()
-    for name in ("ingest", "search", "run", "nightly", "optimum", "regret", "score ids")
+    for name in ("ingest", "search", "train", "run", "nightly", "optimum", "regret", "score ids")
 }
 EVERY = {**COMMANDS, **ALSO, **WORKERS}
 

@@ -264,13 +264,6 @@ def test_files_without_a_header(tmp_path: Path, cli: Cli) -> None:
     assert {key: attrgetter(key)(run) for key in NUMBERED} == NUMBERED
 
 
-@pytest.mark.slow
-def test_a_run_of_several_labels_in_csv(tmp_path: Path, cli: Cli) -> None:
-    propose(cli, write(tmp_path / "a.csv", records(label=lambda k: ["a,b", "a", "b"][k % 3])))
-    cli("run", tmp_path / "first.toml")
-    assert (tmp_path / "first" / "report" / "report.html").exists()
-
-
 def test_one_class_and_ids_are_warned_of(tmp_path: Path, cli: Cli) -> None:
     for name, labels, warned in (
         ("one", lambda k: "sea", "one class only"),

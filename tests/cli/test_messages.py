@@ -72,15 +72,6 @@ def test_flags_become_keys_with_their_values() -> None:
         assert name_keys(flags) == keys
 
 
-def test_a_row_that_is_malformed(tmp_path: Path, cli: Cli) -> None:
-    (tmp_path / "a.jsonl").write_text('{"text": "a", "label": "x"}\nno JSON\nno JSON\n')
-    for allowed, code in ((0, "malformed-record"), (1, "too-many-bad-rows")):
-        command = ("ingest", tmp_path / "a.jsonl", "--out", tmp_path / "store", "--max-bad-rows", allowed)
-        error = cli(*command, code=2).err
-        assert error.endswith(f"[{code}]\n")
-        assert "--max-bad-rows" in error
-
-
 def test_folders_that_cannot_be_created(tmp_path: Path, cli: Cli) -> None:
     reviews = write_reviews(tmp_path / "reviews.jsonl", rows=8)
     for out, said in (

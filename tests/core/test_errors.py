@@ -236,8 +236,6 @@ def test_loggers_are_unchanged_without_a_log_file(caplog: pytest.LogCaptureFixtu
 
 def test_a_log_file_that_cannot_be_written(tmp_path: Path, cli: Cli) -> None:
     assert "[not-writable]" in cli("--log", tmp_path, "algorithms", code=2).err
-    file = write_run_file(tmp_path, **{"[cluster]": '[log]\nfile = "s3://bucket/log"\n[cluster]'})
-    assert "[not-local]" in cli("run", file, code=2).err
 
 
 def test_a_log_may_be_named_by_its_uri(tmp_path: Path) -> None:

@@ -128,11 +128,6 @@ def test_lines_with_open_quotes_are_read_as_the_card_of_sms_spam_says(tmp_path):
     assert ingest([str(path)], tmp_path / "store", TextOptions.of(options)).rows == 2
 
 
-def test_an_unknown_name():
-    with raises_code("unknown-corpus", "'imbd'", "imdb"):
-        card("imbd")
-
-
 def test_an_invalid_card(tmp_path, monkeypatch):
     (tmp_path / "odd.toml").write_text("name = 'odd'")
     monkeypatch.setattr("sparseoco.datasets.corpora.data_folder", lambda: tmp_path)

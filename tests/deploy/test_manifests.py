@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from sparseoco.learners import find_algorithm
-from sparseoco.pipeline.run_file import load_cluster_file, load_run_file
+from sparseoco.pipeline.run_file import load_run_file
 
 # ----------------------------------------------------------------------------------------------------------------------
 # What deploy/ holds is what its readers take: schemas, names of each other, commands, settings, versions.
@@ -264,7 +264,9 @@ def test_programs_of_commands_are_installed_by_the_image() -> None:
     assert set(extras) <= PROJECT["optional-dependencies"].keys()
     assert "--constraint deploy/constraints.txt" in dockerfile
     assert re.findall(r"^USER (\S+)", dockerfile, re.MULTILINE) == ["1000"]
-    for source in re.findall(r"^COPY (?!--from)(.+) \S+$", dockerfile, re.MULTILINE):
+    copied = re.findall(r"^COPY (?!--from)(.+) \S+$", dockerfile, re.MULTILINE)
+    assert {"data", "flows"} <= set(copied)
+    for source in copied:
         for name in source.split():
             assert (ROOT / name).exists()
             ignored = (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines()
@@ -272,26 +274,10 @@ def test_programs_of_commands_are_installed_by_the_image() -> None:
     assert {command[0] for command in commands()} <= {"dask", "prefect", "sparseoco"}
 
 
-def test_the_package_and_the_image_include_flows_and_data() -> None:
-    included = PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
-    assert included == {"data": "sparseoco/data", "flows": "sparseoco/flows"}
-    assert (ROOT / "sparseoco" / "flows").resolve() == ROOT / "flows"
-    dockerfile = (DEPLOY / "Dockerfile").read_text()
-    assert all(f"COPY {folder} {folder}\n" in dockerfile for folder in included)
-
-
 def test_what_builds_the_package_is_pinned_as_all_else_is() -> None:
     (builder,) = PYPROJECT["build-system"]["requires"]  # for which pip asks no constraints
     assert "==" in builder
     assert builder in (DEPLOY / "constraints.txt").read_text().splitlines()
-
-
-@pytest.mark.parametrize("kind", ["address", "local"])
-def test_examples_of_clusters_are_read(kind: str) -> None:
-    assert load_cluster_file(DEPLOY / f"{kind}.toml").model_fields_set == (
-        {"scheduler"} if kind == "address" else {"workers", "threads", "memory"}
-    )
-    assert (OPERATIONS / f"{kind}.md").exists()
 
 
 # ----------------------------------------------------------------------------------------------------------------------

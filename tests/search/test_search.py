@@ -1,8 +1,6 @@
 """Searches: the same tables whatever the shards, the grouping, kills and stages; who is left, and with which bits."""
 
 import json
-import re
-import time
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +14,10 @@ from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.kernels.order import epoch_rows
 from sparseoco.learners import find_algorithm
 from sparseoco.pipeline import steps
-from sparseoco.search import packing, run, worker
-from sparseoco.search.increments import EMPTY, FILE, IncrementResults, read_increment_results
+from sparseoco.search import run, worker
+from sparseoco.search.increments import EMPTY, IncrementResults, read_increment_results
 from sparseoco.search.selection import choose
-from sparseoco.search.worker import BlockRun, furthest_checkpoints, load_checkpoint, reached_position, save_checkpoint
+from sparseoco.search.worker import BlockRun, furthest_checkpoints, load_checkpoint, save_checkpoint
 from sparseoco.storage.commit import read_json
 from sparseoco.store.corpus import open_corpus
 from sparseoco.store.shards import Store, read_shards
@@ -33,7 +31,7 @@ from tests.support.commands import Cli
 from tests.support.damage import forge
 from tests.support.errors import raises_code
 from tests.support.folders import GROUPED, TIMED, assert_same_folder
-from tests.support.processes import forks_with, wait_until, worker_processes
+from tests.support.processes import wait_until
 from tests.support.searches import TablesOf, block_of, cells, learn_up_to, plain_search, search_tables
 from tests.support.stores import make_store, store_of
 
@@ -181,36 +179,6 @@ def test_training_that_diverges_ends_with_the_reason(store: Path, tmp_path: Path
         steps.train(store, tmp_path / "m", options.configurations()[0], options, ClusterOptions(threads=1), epochs=1)
 
 
-PROCESSES = forks_with(__name__)
-
-
-def search_column_by_column(folder: Path, cluster: ClusterOptions) -> None:
-    """In a process of its own."""
-    packing.BLOCK_COLUMNS = 1
-    steps.search(folder / "store", folder / "run", OPTIONS, cluster)
-
-
-def test_killed_at_any_moment_and_run_again_it_ends_with_the_same_bytes(tmp_path: Path) -> None:
-    store = make_store(tmp_path / "store")
-    steps.search(store, tmp_path / "whole", OPTIONS, ClusterOptions(threads=2))
-    cells = tmp_path / "run" / "search" / "cells"
-    for wanted in (1, 14):
-        process = PROCESSES.Process(target=search_column_by_column, args=(tmp_path, ClusterOptions(threads=2)))
-        process.start()
-        while process.is_alive() and len(list(cells.glob("*.json"))) < wanted:
-            time.sleep(0.002)
-        process.kill()
-        process.join()
-        assert not (tmp_path / "run" / "search" / "metrics.parquet").exists()
-    kept = {path: path.stat().st_mtime_ns for path in cells.glob("*.json")}
-    process = PROCESSES.Process(target=search_column_by_column, args=(tmp_path, ClusterOptions(threads=2)))
-    process.start()
-    process.join()
-    assert process.exitcode == 0
-    assert all(path.stat().st_mtime_ns == when for path, when in kept.items())
-    assert_same_folder(tmp_path / "run" / "search", tmp_path / "whole" / "search")
-
-
 def test_a_default_grid_that_grew_is_as_one_that_was_given(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -242,26 +210,6 @@ def test_a_default_grid_that_grew_is_as_one_that_was_given(
     notes = [read_json(tmp_path / name / "search/best.json")["notes"] for name in ("grown", "given")]
     assert "lam was also tried at 0.001" in notes[0][0]
     assert all("edge" not in note for note in notes[1])
-
-
-@pytest.mark.fault(1)
-@pytest.mark.slow
-@pytest.mark.parametrize("kills", [3, 20])
-def test_killed_workers_change_nothing(tmp_path: Path, kills: int) -> None:
-    store = make_store(tmp_path / "store")
-    steps.search(store, tmp_path / "whole", OPTIONS, ClusterOptions(threads=2))
-    process, killed = PROCESSES.Process(target=search_column_by_column, args=(tmp_path, ClusterOptions(workers=2))), 0
-    process.start()
-    while process.is_alive():
-        workers = worker_processes(process.pid)
-        cells = len(list((tmp_path / "run" / "search" / "cells").glob("*.json")))
-        if cells > 2 * killed and workers and killed < kills:
-            workers[killed % len(workers)].kill()
-            killed += 1
-        time.sleep(0.02)
-    assert process.exitcode == 0
-    assert killed
-    assert_same_folder(tmp_path / "run" / "search", tmp_path / "whole" / "search")
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -461,27 +409,6 @@ def test_the_state_of_another_fold_is_not_believed(tmp_path: Path) -> None:
     assert [state is None for state in found].count(True) == 1
 
 
-@pytest.mark.parametrize(
-    ("said", "instead"),
-    [
-        (r'"rows": 0', '"rows": 1'),
-        (r'"error_count": \[\n *0', '"error_count": [5'),
-        (r'"position": \[\n *1,\n *100', '"position": [1, 90'),
-        (r'"lam": 0.0001', '"lam": 0.0002'),
-        (r'"rows": 0', '"row": 0'),
-    ],
-)
-def test_an_edited_description_is_not_believed(kept: tuple[Path, Block, BlockRun], said: str, instead: str) -> None:
-    folder, block, _ = kept
-    (path,) = folder.glob("*.json")
-    text = path.read_text()
-    changed = re.sub(said, instead, text, count=1)
-    assert changed != text
-    path.write_text(changed)
-    assert load_checkpoint(folder, block, StreamPosition(1, 200)) is None
-    assert reached_position(folder, block) != StreamPosition(1, 100)
-
-
 # ----------------------------------------------------------------------------------------------------------------------
 # The results of increments in one file: what the cells said, whatever was added first.
 
@@ -534,13 +461,3 @@ def test_only_what_is_missing_is_asked_for() -> None:
 
     results.extended("", digests(6), NAMES, find)
     assert sorted(asked) == [(2, "b"), (6, "a"), (6, "b"), (6, "c")]
-
-
-def test_a_damaged_file_is_as_none(tmp_path: Path) -> None:
-    EMPTY.extended("", digests(2), ["b"], lambda *_: None).write(tmp_path)
-    assert read_increment_results(tmp_path).rows == {}
-    EMPTY.extended("", digests(2), NAMES, cell).write(tmp_path)
-    whole = (tmp_path / FILE).read_bytes()
-    for damaged in (b"", whole[:-1], bytes([whole[0]]) + bytes([whole[1] ^ 1]) + whole[2:]):
-        (tmp_path / FILE).write_bytes(damaged)
-        assert read_increment_results(tmp_path) is EMPTY

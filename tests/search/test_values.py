@@ -19,14 +19,13 @@ from sparseoco.search.run import write_block
 from sparseoco.storage.commit import read_json
 from sparseoco.store.shards import Store, read_shards, store_reference
 from sparseoco.store.weighting import FeatureOptions, Weighting
-from sparseoco.training.block import Origin, search_setting, take_weights
+from sparseoco.training.block import Origin, take_weights
 from sparseoco.training.decisions import Predictions, fit_calibration, read_predictions
 from sparseoco.training.learner import Learner
 from sparseoco.training.metrics import class_probabilities
 from sparseoco.training.models import Model
 from sparseoco.training.options import SearchOptions, ThresholdRule
 from sparseoco.training.search_tables import read_metrics
-from sparseoco.training.stream import NO_FOLD
 from tests.support.errors import raises_code
 from tests.support.models import dense_weights
 from tests.support.searches import COUNTS, TablesOf, block_of, plain_search, site
@@ -222,8 +221,6 @@ def test_what_has_no_meaning(shared: Path) -> None:
     boxed = options(algorithms={"fobos": {"R": 1.0}}, penalty="box")
     assert not block_of(boxed, Store.open(shared)).intercept
     assert options(class_weight="c0=0.5,a=b=2").class_weight == {"c0": 0.5, "a=b": 2.0}
-    with raises_code("unknown-class", "'other'"):
-        search_setting(options(class_weight={"other": 2.0}), Store.open(shared), NO_FOLD)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -332,9 +329,3 @@ def test_the_model_is_calibrated_on_them_and_decides_by_a_rule(store: Path, tmp_
     predicted = np.array([model.classes.index(name) for name in model.decide(found.margins)])
     assert (predicted[found.labels == positive] == positive).all()
     assert read_json(run / "model" / "model.json")["threshold"]["rule"] == rule.model_dump()
-
-
-def test_a_threshold_of_many_classes_is_refused(tmp_path: Path) -> None:
-    options = GRIDS.model_copy(update={"threshold": ThresholdRule(rule="f1")})
-    with raises_code("unsupported-combination", "f1"):
-        steps.search(make_store(tmp_path / "store", classes=3), tmp_path / "run", options, HERE)

@@ -660,16 +660,3 @@ def test_stores_that_cannot_be_reached(bucket: Location, monkeypatch: pytest.Mon
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     check_refused(bucket / "run", attempt, "missing-credentials", "AWS_ACCESS_KEY_ID")
-
-
-@pytest.mark.usefixtures("impatient")
-def test_a_damaged_shard(bucket: Location) -> None:
-    commit_bytes(bucket / "x.txt", b"one two\nthree two\n")
-    store = bucket / "store"
-    manifest = ingest([str(bucket / "x.txt")], store, TextOptions())
-    shard = Store(store, manifest).shards[0].file
-    commit_bytes(store / shard, b"other")
-    with raises_code("corrupt-file", shard, kind=StorageError):
-        Store.open(store).read(0)
-    with raises_code("not-a-store", bucket):
-        Store.open(bucket / "nothing")

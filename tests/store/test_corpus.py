@@ -26,7 +26,7 @@ from sparseoco.storage.temporary import SharedFolder
 from sparseoco.store import corpus as module
 from sparseoco.store import shards as store_files
 from sparseoco.store.corpus import Corpus, folder_on_host, open_corpus, weighted_corpus
-from sparseoco.store.entries import ShardTable, read_table
+from sparseoco.store.entries import read_table
 from sparseoco.store.manifest import FileEntry
 from sparseoco.store.shards import Store, add_files, read_shards, write_quarantine, write_terms
 from sparseoco.store.terms import TermWeights, inverse_document_frequencies, smooth_idf, term_weights
@@ -181,14 +181,6 @@ def test_local_workers_share_a_folder(store: Store, tmp_path: Path) -> None:
         assert len(set(folders)) == 1
         assert Path(folders[0]).is_dir()
     assert not Path(folders[0]).exists()
-
-
-def test_a_shard_of_another_size(store: Store, tmp_path: Path) -> None:
-    shards = store.shards
-    wrong = [*shards[:-1], shards[-1].model_copy(update={"rows": shards[-1].rows + 1})]
-    changed = Store(store.folder, store.manifest, ShardTable.of(wrong))
-    with raises_code("corrupt-file", "shard-", kind=StorageError):
-        Corpus(changed, tmp_path).rows(280, 285)
 
 
 def test_a_full_disk(corpus: Corpus, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

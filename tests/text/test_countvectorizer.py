@@ -32,7 +32,6 @@ from sparseoco.text.vocabulary import Vocabulary
 from tests.benchmarks.corpora import corpus, records
 from tests.support.count_vectorizer import PIECES, counted, ingested, nasty, same, tokenizers, vectorizer
 from tests.support.errors import raises_code
-from tests.support.ingests import ingest_bytes
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Counts, vocabulary and tokens equal those of CountVectorizer for any text and any options.
@@ -204,11 +203,6 @@ def test_stop_words_are_kept_in_full(tmp_path: Path) -> None:
     assert TextOptions(token_pattern=r"(?u)\b\w+\b").token_pattern == "short_words"
     english = TextOptions(stop_words="english")
     assert english.stop_list == tuple(sorted(ENGLISH_STOP_WORDS))
-
-
-def test_characters_require_text(tmp_path: Path) -> None:
-    with raises_code("unsupported-combination", "analyzer"):
-        ingest_bytes(tmp_path, "a.svm", b"1 1:2\n-1 2:1\n", analyzer="char")
 
 
 # ----------------------------------------------------------------------------------------------------------------------

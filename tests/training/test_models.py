@@ -118,10 +118,14 @@ def test_a_threshold_decides_between_two_classes(model: Path) -> None:
         {"features": {"count": 5}},
         {"features": {"count": 0}},
         {"features": {"hash_bits": 3}},
+        {"features": {"kind": "hashed"}},
+        {"positive_class": "zzz"},
+        {"classes": ["a", "a"]},
+        {"labels": "numbers"},
     ],
     ids=str,
 )
-@pytest.mark.fault(51)
+@pytest.mark.fault(51, 57)
 def test_a_description_of_another_model_is_refused(model: Path, entries: dict[str, Any]) -> None:
     if "features" in entries:
         entries = {"features": read_json(model / "model.json")["features"] | entries["features"]}

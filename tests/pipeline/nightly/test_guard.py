@@ -179,10 +179,12 @@ def test_discarded_it_has_not_come(four_nights: Path, held: RunFile, cli: Cli, c
 
 def test_what_cannot_be_decided(four_nights: Path, tmp_path: Path, cli: Cli) -> None:
     copy_of(four_nights, tmp_path, 2)
-    for flags, code in ((["--accept"], "not-held"), (["--discard"], "not-held")):
+    for flags, code in (
+        (["--accept"], "not-held"),
+        (["--discard"], "not-held"),
+        (["--accept", "--discard"], "unsupported-combination"),
+    ):
         assert f"[{code}]" in cli("nightly", tmp_path / "places.toml", *flags, code=2).err
-    for flags in (["--accept", "--discard"], ["--accept", "--rollback", "1"]):
-        assert "[unsupported-combination]" in cli("nightly", tmp_path / "places.toml", *flags, code=2).err
 
 
 def test_numbers_on_another_scale(tmp_path: Path) -> None:
