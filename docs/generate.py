@@ -26,6 +26,7 @@ SECTIONS = {
     "TextField": "ingest.fields.NAME",
     "CategoryField": "ingest.fields.NAME",
     "NumberField": "ingest.fields.NAME",
+    "VectorField": "ingest.fields.NAME",
     "FeatureOptions": "features",
     "SearchOptions": "search",
     "Halving": "search.halving",

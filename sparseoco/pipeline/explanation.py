@@ -206,7 +206,8 @@ def write_mistakes(run: RunFile) -> None:
 
 def _snippet(document: Documents, options: TextOptions) -> str:
     """The first characters of a document; of several fields with their names."""
-    named = {options.record_fields[name]: values[0] for name, values in document.fields.items()}
+    shown = {name: values[0] for name, values in document.fields.items() if np.ndim(values[0]) == 0}
+    named = {options.record_fields[name]: value for name, value in shown.items()}
     texts = named or {"": document.strings[0]}
     text = " · ".join(f"{name}: {value}" if name else str(value) for name, value in texts.items())
     short = " ".join(text[: 2 * SNIPPET].split())

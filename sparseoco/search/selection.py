@@ -241,7 +241,8 @@ def wider_grids(options: SearchOptions, defaults: Grids, leading: Leading) -> Se
     """
     algorithms = {name: dict(grid) for name, grid in options.algorithms.items()}
     for candidate in leading.candidates:
-        name, learner = candidate.algorithm, find_algorithm(candidate.algorithm)
+        name = candidate.algorithm
+        learner = find_algorithm(name).under(find_penalty(options.penalty))
         for edge in grid_edges(json.loads(candidate.parameters), _alike(options, candidate)):
             values, own = algorithms[name].get(edge.name), defaults.get(name, {}).get(edge.name)
             if own is None or not isinstance(values, list) or edge.further in values:

@@ -92,7 +92,7 @@ class FieldEntry(Record):
     """A field of the records: its type, the cuts between the bins of a number, and the documents without a value."""
 
     name: str
-    type: Literal["text", "category", "number"]
+    type: Literal["text", "category", "number", "vector"]
     cuts: tuple[float, ...] | None = None
     missing: Count = 0
 

@@ -388,6 +388,6 @@ def text_fields(terms: Any, entries: Sequence[FieldEntry]) -> NDArray[np.int16]:
 
 
 def _is_of(terms: Any, entry: FieldEntry) -> NDArray[np.bool_]:
-    """Whether each term is of a field: NAME:term of texts, NAME=value of categories and bins, NAME of numbers."""
+    """Whether each term is of a field: NAME:term of texts, NAME of numbers, NAME=value of categories, bins, vectors."""
     begins = pc.starts_with(terms, f"{entry.name}:" if entry.type == "text" else f"{entry.name}=")
     return np.asarray(begins if entry.type != "number" else pc.or_(begins, pc.equal(terms, entry.name)))

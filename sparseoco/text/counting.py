@@ -22,7 +22,16 @@ from sparseoco.text.formats import UNLABELLED
 from sparseoco.text.kernels import ngrams as ngram_kernels
 from sparseoco.text.kernels import preprocess as kernels
 from sparseoco.text.kernels import tokenize as token_kernels
-from sparseoco.text.options import NUMBER, NUMBERS, NumberField, TextField, TextOptions, TokenizerOptions, namespace
+from sparseoco.text.options import (
+    NUMBER,
+    NUMBERS,
+    NumberField,
+    TextField,
+    TextOptions,
+    TokenizerOptions,
+    VectorField,
+    namespace,
+)
 from sparseoco.text.passes import TextJob, retain_freed_memory
 from sparseoco.text.splits import Content, Split, read_split
 
@@ -429,14 +438,20 @@ def count_fields(documents: Documents | CountedDocuments, options: TextOptions) 
                 parts.append(("", _count_number(numbers, name, field)))
             continue
         kept[f"{MISSING}{name}"] = is_missing(values)
-        if isinstance(field, TextField):
+        if isinstance(field, VectorField):
+            found = np.nan_to_num(np.asarray(values, np.float64)).reshape(-1, field.size)
+            rows, columns = np.nonzero(found)
+            counted = np.bincount(rows, minlength=len(found))
+            names = pa.array(field.feature_names(name), pa.string())
+            parts.append(("", named_counts(_starts(counted), columns, found[rows, columns], names)))
+        elif isinstance(field, TextField):
             parts.append((namespace(name), count_text(Texts.of(values), field)))
         else:
             present = pc.greater(pc.binary_length(values), 0)
-            found = values.filter(present).dictionary_encode()
-            names = pc.binary_join_element_wise(pa.scalar(name), found.dictionary.cast(pa.string()), "=")
-            codes = found.indices.to_numpy().astype(np.int64)
-            indptr = _indptr(present.to_numpy(zero_copy_only=False))
+            encoded = values.filter(present).dictionary_encode()
+            names = pc.binary_join_element_wise(pa.scalar(name), encoded.dictionary.cast(pa.string()), "=")
+            codes = encoded.indices.to_numpy().astype(np.int64)
+            indptr = _starts(present.to_numpy(zero_copy_only=False))
             parts.append(("", named_counts(indptr, codes, np.ones(codes.size, np.uint8), names)))
     return join_counts(parts, len(documents), options) | kept
 
@@ -446,12 +461,12 @@ def _count_number(values: NDArray[np.float64], name: str, field: NumberField) ->
         present = ~np.isnan(values)
         bins = np.searchsorted(np.array(field.cuts or ()), values[present], side="right").astype(np.int64)
         names = pa.array(bin_names(name, field.cuts or ()), pa.string())
-        return named_counts(_indptr(present), bins, np.ones(bins.size, np.uint8), names)
+        return named_counts(_starts(present), bins, np.ones(bins.size, np.uint8), names)
     if field.transform == "log":
         values = np.sign(values) * np.log1p(np.abs(values))
     present = ~np.isnan(values) & (values != 0)
     own = np.zeros(np.count_nonzero(present), np.int64)
-    return named_counts(_indptr(present), own, values[present], pa.array([name], pa.string()))
+    return named_counts(_starts(present), own, values[present], pa.array([name], pa.string()))
 
 
 def bin_names(name: str, cuts: Sequence[float]) -> list[str]:
@@ -468,8 +483,9 @@ def _shortest(value: float) -> str:
     return repr(float(value)).removesuffix(".0")
 
 
-def _indptr(present: NDArray[np.bool_]) -> NDArray[np.int64]:
-    return np.concatenate([[0], np.cumsum(present)])
+def _starts(entries: NDArray[Any]) -> NDArray[np.int64]:
+    """The indptr of rows with so many entries each."""
+    return np.concatenate([[0], np.cumsum(entries)])
 
 
 def join_counts(parts: list[tuple[str, Arrays]], n_rows: int, options: TextOptions) -> Arrays:
@@ -504,8 +520,7 @@ def join_counts(parts: list[tuple[str, Arrays]], n_rows: int, options: TextOptio
     arrays["indptr"] = sum((part["indptr"] for _, part in parts), np.zeros(n_rows + 1, np.int64))
     arrays["ngrams"] = np.concatenate([np.empty(0, np.int64), *entries])[order].astype(np.int32)
     arrays["counts"] = np.concatenate([np.empty(0, np.uint8), *(part["counts"] for _, part in parts)])[order]
-    real = [name for name, field in options.fields.items() if isinstance(field, NumberField) and field.is_real]
-    found = pc.index_in(pa.array(real, tokens.type), value_set=tokens).drop_null().to_numpy()
+    found = pc.index_in(pa.array(options.real_features, tokens.type), value_set=tokens).drop_null().to_numpy()
     arrays["numbers"] = found.astype(np.int64)
     documents = arrays["documents_1"]
     arrays["totals_1"][found] = documents[found]

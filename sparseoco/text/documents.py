@@ -81,7 +81,7 @@ class ParsedRow(NamedTuple):
     label: Any
     line: int
     columns: tuple[Any, ...] = ()
-    fields: tuple[bytes | float, ...] = ()
+    fields: tuple[bytes | float | list[float], ...] = ()
     carried: tuple[str | None, ...] = ()
 
 
@@ -104,7 +104,8 @@ class Documents(NamedTuple):
         Those of `lines` whose records span several lines.
     fields : mapping
         The fields of records, by name, if the options name any: strings without nulls of texts and categories, "" for
-        none; float64 of numbers, NaN for none. The documents themselves are then empty.
+        none; float64 of numbers, and (documents, size) of vectors, NaN for none. The documents themselves are then
+        empty.
     digest : str
         Digest of the set of files, if each document is a file.
     carried : mapping
@@ -195,5 +196,5 @@ def label_array(values: list[Any], kind: LabelKind | None) -> Labels:
 def is_missing(values: pa.Array | NDArray[np.float64]) -> NDArray[np.bool_]:
     """Which values of a field, as in `Documents.fields`, are none."""
     if isinstance(values, np.ndarray):
-        return np.asarray(np.isnan(values))
+        return np.asarray(np.isnan(values) if values.ndim == 1 else np.isnan(values).any(axis=1))
     return np.asarray(pc.equal(pc.binary_length(values), 0).to_numpy(zero_copy_only=False), np.bool_)

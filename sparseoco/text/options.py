@@ -238,7 +238,18 @@ class NumberField(_RecordField):
         return self
 
 
-FieldOptions = Annotated[TextField | CategoryField | NumberField, Field(discriminator="type")]
+class VectorField(_RecordField):
+    """A vector, such as an embedding: one feature for each of its numbers, ``embedding=0``, …, with its value."""
+
+    type: Literal["vector"] = Field(description="The field is a list of numbers.")
+    size: int = Field(ge=1, le=1_000_000, description="Numbers of each vector.", examples=[384])
+
+    def feature_names(self, name: str) -> list[str]:
+        """The features of the field of this name."""
+        return [f"{name}={number}" for number in range(self.size)]
+
+
+FieldOptions = Annotated[TextField | CategoryField | NumberField | VectorField, Field(discriminator="type")]
 Fields = dict[str, FieldOptions]
 
 
@@ -471,6 +482,17 @@ class StoreOptions(TokenizerOptions):
     def text_fields(self) -> dict[str, TextField]:
         """The fields that are texts."""
         return {name: field for name, field in self.fields.items() if isinstance(field, TextField)}
+
+    @property
+    def real_features(self) -> list[str]:
+        """The features that have values instead of counts."""
+        names = []
+        for name, field in self.fields.items():
+            if isinstance(field, VectorField):
+                names += field.feature_names(name)
+            elif isinstance(field, NumberField) and field.is_real:
+                names.append(name)
+        return names
 
     @property
     def naming(self) -> Naming:

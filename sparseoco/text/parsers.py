@@ -27,7 +27,7 @@ from sparseoco.store.shards import COLUMN_DTYPES
 from sparseoco.text.documents import BadRow, CountedDocuments, Documents, ParsedRow, hash_strings, label_array
 from sparseoco.text.formats import AUTO, DELIMITERS, UTF8
 from sparseoco.text.kernels import records as record_kernels
-from sparseoco.text.options import CategoryField, FieldOptions, NumberField, TextOptions
+from sparseoco.text.options import CategoryField, FieldOptions, NumberField, TextOptions, VectorField
 
 if TYPE_CHECKING:
     from _csv import Reader
@@ -147,8 +147,14 @@ def _parse_class(value: Any, options: TextOptions) -> str:
     return label
 
 
-def parse_field(value: Any, name: str, field: FieldOptions, options: TextOptions) -> bytes | float:
+def parse_field(value: Any, name: str, field: FieldOptions, options: TextOptions) -> bytes | float | list[float]:
     """The value of one of ``options.fields``; none, if absent, null or empty, is an empty text or NaN."""
+    if isinstance(field, VectorField):
+        if value is None or value == "":
+            return [np.nan] * field.size
+        if not isinstance(value, list) or len(value) != field.size:
+            raise MalformedRowError(f"vector field {name!r} is not a list of {field.size:,} numbers")
+        return [parse_number(number, f"vector field {name!r}") for number in value]
     if isinstance(field, NumberField):
         if value in (None, "") or (isinstance(value, str) and value in NOT_A_NUMBER):
             return np.nan
@@ -338,10 +344,12 @@ class RecordParser:
         fields: dict[str, pa.Array | NDArray[np.float64]] = {}
         for k, (name, field) in enumerate(self._options.fields.items()):
             values = [row.fields[k] for row in rows]
-            is_number = isinstance(field, NumberField)
-            fields[name] = (
-                np.array(values, np.float64) if is_number else pa.array(values, pa.binary()).cast(pa.string())
-            )
+            if isinstance(field, NumberField):
+                fields[name] = np.array(values, np.float64)
+            elif isinstance(field, VectorField):
+                fields[name] = np.array(values, np.float64).reshape(len(rows), field.size)
+            else:
+                fields[name] = pa.array(values, pa.binary()).cast(pa.string())
         texts = {name: [row.carried[k] for row in rows] for k, name in enumerate(self._options.carried)}
         return Documents.from_rows(
             rows,

@@ -446,6 +446,6 @@ def read_records(records: Sequence[Any], options: TextOptions, first: int = 1) -
 
 
 def _plain(value: Any) -> Any:
-    """A scalar of NumPy as one of Python; NaN as none."""
-    value = value.item() if isinstance(value, np.generic) else value
+    """A scalar or an array of NumPy as one of Python; NaN as none."""
+    value = value.tolist() if isinstance(value, np.generic | np.ndarray) else value
     return None if isinstance(value, float) and math.isnan(value) else value

@@ -74,6 +74,13 @@ class Calibration(Record, allow_inf_nan=False):
             return np.asarray(scipy.special.softmax(self.slopes[0] * margins, axis=1))
         return np.asarray(scipy.special.expit(np.array(self.slopes) * margins + np.array(self.offsets)))
 
+    def chances_of_error(self, margins: NDArray[Any]) -> Floats:
+        """(rows,): the probability that what margins predict, without a threshold, is not the label or label set."""
+        p = self.probabilities(margins)
+        if self.method == "temperature":
+            return np.asarray(1 - p[np.arange(len(p)), margins.argmax(axis=1)])
+        return np.asarray(1 - np.where(margins > 0, p, 1 - p).prod(axis=1))
+
 
 def fit_calibration(margins: NDArray[Any], labels: NDArray[Any]) -> Calibration | None:
     """The calibration of held-out margins; None without rows.

@@ -268,6 +268,41 @@ def test_any_bins(tmp_path_factory: pytest.TempPathFactory, prices: list[float |
     assert found == [[] if p is None else [all_names[np.digitize(p, edges[1:-1])]] for p in prices]
 
 
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+def test_vectors(tmp_path: Path, suffix: str) -> None:
+    """Beside a text, from shards of any size; a vector that is missing has no feature."""
+    random, frame = np.random.default_rng(0), table(8)
+    vectors = [
+        [float(value) for value in row]
+        for row in random.normal(0, 1, (60, 4)).round(3) * (random.random((60, 4)) < 0.7)
+    ]
+    absent = [k % 9 == 0 for k in range(60)]
+    own = frame[["label", "body"]].assign(embedding=[None if no else v for no, v in zip(absent, vectors, strict=True)])
+    path = tmp_path / f"in{suffix}"
+    if suffix == ".parquet":
+        column = pa.array(own["embedding"].tolist(), pa.list_(pa.float64(), 4))
+        pq.write_table(pa.table({"label": own["label"], "body": own["body"], "embedding": column}), path)
+    else:
+        write(path, own)
+    fields: dict[str, Any] = {"body": {"type": "text"}, "embedding": {"type": "vector", "size": 4}}
+    expected = np.where(np.array(absent)[:, None], 0.0, vectors)
+    found = []
+    for size in (1024, 1 << 20):
+        manifest = ingest([str(path)], tmp_path / str(size), TextOptions(fields=fields), shard_bytes=size)
+        matrix, names = read_shards(tmp_path / str(size))
+        columns = [names.index(f"embedding={k}") for k in range(4)]
+        np.testing.assert_array_equal(matrix[:, columns].toarray(), expected)
+        assert manifest.fields[1].missing == sum(absent)
+        found.append(names)
+    assert found[0] == found[1]
+    assert len(names) > 4
+    options = TextOptions(fields=fields, max_bad_rows=0)
+    for wrong in ([1.0], [1.0, 2.0, 3.0, "x"], "1,2,3,4", [1.0, 2.0, 3.0, float("nan")]):
+        data = json.dumps({"label": "p", "body": "x", "embedding": wrong}).encode() + b"\n"
+        with raises_code("malformed-record", "vector field 'embedding'"):
+            ingest_bytes(tmp_path / "bad", "bad.jsonl", data, **options.model_dump(include={"fields", "max_bad_rows"}))
+
+
 def test_bad_values_and_options(tmp_path: Path) -> None:
     with raises_code("malformed-record", "price", "line 1"):
         ingest_bytes(tmp_path, "bad.jsonl", b'{"label": "a", "title": "x y", "price": "cheap"}\n', fields=FIELDS)

@@ -88,6 +88,18 @@ def test_labels_of_several_classes_have_a_sigmoid_each() -> None:
     assert both.offsets == tuple(found.offsets[0] for found in alone if found is not None)
 
 
+def test_chances_of_error_are_those_of_labels_drawn_from_the_probabilities() -> None:
+    margins = np.array([[2.0, -1.0], [-0.3, 0.2]])
+    found = decisions.Calibration(method="sigmoid", slopes=(1.0, 0.5), offsets=(0.0, 1.0), rows=9)
+    p, q = found.probabilities(margins).T
+    np.testing.assert_allclose(found.chances_of_error(margins), 1 - np.array([p[0] * (1 - q[0]), (1 - p[1]) * q[1]]))
+    one = decisions.Calibration(method="sigmoid", slopes=(2.0,), offsets=(0.5,), rows=9)
+    likely = one.probabilities(margins[:, :1])[:, 0]
+    np.testing.assert_allclose(one.chances_of_error(margins[:, :1]), [1 - likely[0], likely[1]])
+    classes = decisions.Calibration(method="temperature", slopes=(2.0,), rows=9)
+    np.testing.assert_allclose(classes.chances_of_error(margins), 1 - classes.probabilities(margins).max(axis=1))
+
+
 @pytest.mark.parametrize("labels", [[0, 0, 0, 0], [1, 1, 1, 1], [1, 1, 0, 0], [0, 0, 1, 1], [1, 0, 0, 1]])
 @pytest.mark.parametrize("margins", [[2.0, 2.0, 2.0, 2.0], [0.0, 0.0, 0.0, 0.0], [9.0, 4.0, -3.0, -900.0]])
 def test_a_sigmoid_of_few_rows_is_finite_and_increasing(labels: list[int], margins: list[float]) -> None:

@@ -55,14 +55,17 @@ class IncrementEvaluation(NamedTuple):
 
     `words` is the number of occurrences, or the sum of the values of features that have values, `unknown_words` of
     those that the deployed model has no feature for. Of numbers there are the root mean squared error, `deployed_rmse`,
-    and its standard error, `rmse_spread`, of other labels the share of errors. All but `words` are None if no model is
-    deployed.
+    and its standard error, `rmse_spread`, of other labels the share of errors, and what it was expected to be by the
+    calibrated probabilities alone, `expected_error`, with the standard error `expected_spread`. All but `words` are
+    None if no model is deployed.
     """
 
     words: float
     unknown_words: float | None = None
     deployed_loss: float | None = None
     deployed_error: float | None = None
+    expected_error: float | None = None
+    expected_spread: float | None = None
     deployed_rmse: float | None = None
     rmse_spread: float | None = None
 
@@ -126,17 +129,22 @@ def _evaluate(
     corpus = open_corpus(increment, host_folder())
     deployed = None if folder is None else DeployedLearner.of(folder, increment)
     numbers, moments = increment.n_classes is None, np.zeros(2)
+    calibration = None if folder is None or numbers else Model(folder).calibration
     words, unknown, losses, errors = 0.0, 0.0, np.zeros(1), np.zeros(1, np.int64)
     for _, rows in stream(corpus, Passes(Order(), StreamPosition(1, corpus.n_rows))):
         check_worker_running()
         words += float(rows.values.sum(dtype=np.float64))
         if deployed is not None:
             unknown += float(rows.values[rows.indices >= deployed.n_features].sum(dtype=np.float64))
-            margins = np.empty((len(rows.indptr) - 1, 1, 1), deployed.learner.dtype) if numbers else None
-            deployed.learner.evaluate(*deployed.known(rows), rows.labels, losses, errors, margins_out=margins)
-            if margins is not None:
+            learner = deployed.learner
+            margins = np.empty((len(rows.indptr) - 1, 1, learner.n_outputs), learner.dtype)
+            learner.evaluate(*deployed.known(rows), rows.labels, losses, errors, margins_out=margins)
+            if numbers:
                 squares = (margins[:, 0, 0].astype(np.float64) - rows.labels) ** 2
                 moments += squares.sum(), (squares**2).sum()
+            elif calibration is not None:
+                chances = calibration.chances_of_error(margins[:, 0].astype(np.float64))
+                moments += chances.sum(), (chances * (1 - chances)).sum()
     if deployed is None:
         return IncrementEvaluation(words)
     n = max(1, corpus.n_rows)
@@ -145,6 +153,8 @@ def _evaluate(
         square, fourth = moments / n
         spread = math.sqrt(max(0.0, fourth - square**2) / n) / (2 * math.sqrt(square)) if square else 0.0
         means |= {"deployed_rmse": math.sqrt(square), "rmse_spread": spread}
+    elif calibration is not None:
+        means |= {"expected_error": moments[0] / n, "expected_spread": math.sqrt(moments[1]) / n}
     return IncrementEvaluation(words, unknown, **means)
 
 

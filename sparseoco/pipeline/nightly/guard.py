@@ -17,14 +17,12 @@ from sparseoco.core.formatting import percent, plural
 from sparseoco.core.logs import log_event
 from sparseoco.pipeline.nightly import records
 from sparseoco.pipeline.nightly.evaluation import IncrementEvaluation
+from sparseoco.pipeline.nightly.records import Z
 from sparseoco.pipeline.run_file import HeldDecision, NightlyOptions, RunFile
 from sparseoco.storage.tables import Row
 from sparseoco.store.manifest import Manifest, read_manifest, remove_version
 from sparseoco.store.shards import Store
 from sparseoco.text.sources import find_sources
-
-Z = 1.96
-"""Standard errors that chance explains."""
 
 
 class Arrival(NamedTuple):

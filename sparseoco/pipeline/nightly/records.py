@@ -4,7 +4,7 @@ import json
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
@@ -62,6 +62,8 @@ HISTORY = pa.schema(
         ("loss", pa.float64()),
         ("deployed", pa.int32()),  # increment of the model deployed before; null for the first
         ("deployed_error", pa.float64()),  # on the same documents, none of which it has learned
+        ("expected_error", pa.float64()),  # deployed_error as its calibrated probabilities, without labels, estimate it
+        ("expected_spread", pa.float64()),  # the standard error of that
         ("deployed_loss", pa.float64()),
         ("deployed_rmse", pa.float64()),  # of numbers
         ("metric", pa.string()),  # by which the two models are compared, on the documents of the increment
@@ -130,7 +132,9 @@ HELD = pa.schema(
         ("time", pa.timestamp("s", tz="UTC")),  # when it was held or decided
     ]
 )
-ADDED = ("unknown_to_deployed", "deployed_rmse")
+Z: Final = 1.96
+"""Standard errors that chance explains."""
+ADDED = ("unknown_to_deployed", "expected_error", "expected_spread", "deployed_rmse")
 """Columns that tables of earlier versions lack."""
 TABLES = {
     "history-configurations": CONFIGURATIONS,
@@ -483,6 +487,8 @@ def render_nightly(name: str, tables: Mapping[str, Sequence[Row]]) -> str:
     figures = {
         "errors": ("Error rate of every increment, in %", errors_figure(shown)),
         "difference": ("The candidate against the deployed model", difference_figure(shown)),
+        "drift": ("Labels and words unlike those before", drift_figure(shown, classes)),
+        "shares": ("Share of each class by increment", shares_figure(known)),
         "recall": ("Recall of each class by increment", recall_figure(known)),
     }
     context = {
@@ -522,11 +528,18 @@ def errors_figure(history: Sequence[Row]) -> charts.Chart:
             for row in rows
         ]
 
+    expected = []
+    for row in history:
+        if row["expected_error"] is not None:
+            figure, within = percent(row["expected_error"]), percent(Z * row["expected_spread"])
+            label = f"increment {row['increment']}: {figure} ± {within} expected"
+            expected.append((row["increment"], 100 * row["expected_error"], label))
     series = [
         charts.line("candidate (progressive)", points("error"), charts.COLOURS[0], marker="circle", size=3.0),
         charts.line(
             "deployed model", points("deployed_error"), charts.COLOURS[1], dash="dash", marker="square", size=3.0
         ),
+        charts.line("deployed model, expected", expected, charts.COLOURS[2], dash="dot", marker="triangle", size=3.0),
         charts.line("promoted", points("error", promoted=True), charts.COLOURS[0], dash="", marker="diamond", size=6.0),
     ]
     x_axis = charts.integer_axis("increment", [row["increment"] for row in history])
@@ -567,21 +580,69 @@ def difference_figure(history: Sequence[Row]) -> charts.Chart | None:
     return charts.Chart(x_axis, charts.linear_axis(label, [*drawn, 0.0]), series, [charts.Level(0.0, "equal"), *levels])
 
 
+def drift_figure(history: Sequence[Row], classes: Sequence[Row]) -> charts.Chart | None:
+    """How far the labels of an increment are from those before, and its words from those of the deployed model.
+
+    Labels by the share that would have to change for the shares of all increments before.
+    """
+    counts = defaultdict[int, Counter[str]](Counter)
+    for row in classes:
+        counts[row["increment"]][row["class"]] += row["documents"]
+    before, moved = Counter[str](), {}
+    for increment in sorted(counts):
+        own = counts[increment]
+        if before.total() and own.total():
+            names = before.keys() | own.keys()
+            moved[increment] = sum(abs(own[k] / own.total() - before[k] / before.total()) for k in names) / 2
+        before += own
+    drawn = {
+        "labels that moved": moved,
+        "words unknown to the deployed model": {row["increment"]: row["unknown_to_deployed"] for row in history},
+    }
+    series = []
+    for k, (name, values) in enumerate(drawn.items()):
+        known = [(row["increment"], values.get(row["increment"])) for row in history]
+        points = [(x, 100 * y, f"increment {x}: {percent(y)}") for x, y in known if y is not None]
+        look: dict[str, Any] = {"dash": charts.DASHES[k], "marker": charts.MARKERS[k], "size": 3.0}
+        series += [charts.line(name, points, charts.COLOURS[k], **look)] if points else []
+    if not series:
+        return None
+    x_axis = charts.integer_axis("increment", [row["increment"] for row in history])
+    return charts.Chart(x_axis, charts.linear_axis("share, %", [0.0, *charts.values_y(series)]), series)
+
+
+def shares_figure(rows: Sequence[Row]) -> charts.Chart | None:
+    """The share of the documents of each of the largest classes by increment; None without classes."""
+    totals = Counter[int]()
+    for row in rows:
+        totals[row["increment"]] += row["documents"]
+    return _class_figure(
+        rows, "share of the documents, %", lambda row: row["documents"] / max(1, totals[row["increment"]])
+    )
+
+
 def recall_figure(rows: Sequence[Row]) -> charts.Chart | None:
     """Recall of each of the largest classes by increment: of the candidate, each document predicted before it is
     learned. None if there are none."""
     if all(row["recall"] is None for row in rows):
         return None
-    sizes, recalls = Counter[str](), defaultdict[str, list[tuple[float, float | None, str]]](list)
+    return _class_figure(rows, "recall, %", lambda row: row["recall"])
+
+
+def _class_figure(rows: Sequence[Row], title: str, value: Callable[[Row], float | None]) -> charts.Chart | None:
+    sizes, points = Counter[str](), defaultdict[str, list[tuple[float, float | None, str]]](list)
     for row in rows:
-        recall, label = row["recall"], f"increment {row['increment']}: {percent(row['recall'])}"
+        measured = value(row)
         sizes[row["class"]] += row["documents"]
-        recalls[row["class"]].append((row["increment"], None if recall is None else 100 * recall, label))
+        label = f"increment {row['increment']}: {percent(measured)}"
+        points[row["class"]].append((row["increment"], None if measured is None else 100 * measured, label))
     largest = [name for name, _ in sizes.most_common(MAX_CLASSES)]
+    if not largest:
+        return None
     series = [
         charts.line(
             name,
-            recalls[name],
+            points[name],
             charts.COLOURS[k % len(charts.COLOURS)],
             dash=dash,
             marker=charts.MARKERS[k % len(charts.MARKERS)],
@@ -590,7 +651,7 @@ def recall_figure(rows: Sequence[Row]) -> charts.Chart | None:
         for k, (name, dash) in enumerate(zip(largest, charts.dashes(len(largest)), strict=True))
     ]
     x_axis = charts.integer_axis("increment", [row["increment"] for row in rows])
-    return charts.Chart(x_axis, charts.linear_axis("recall, %", charts.values_y(series)), series)
+    return charts.Chart(x_axis, charts.linear_axis(title, charts.values_y(series)), series)
 
 
 def _since(deployed: Deployed | None, timings: Sequence[Row]) -> datetime | None:

@@ -310,7 +310,8 @@ def _decide(
     if not row["documents"]:
         decision = records.Decision(False, "the new files contain no documents")
     else:
-        row |= {name: getattr(measured, name) for name in ("deployed_error", "deployed_loss", "deployed_rmse")}
+        names = ("deployed_error", "expected_error", "expected_spread", "deployed_loss", "deployed_rmse")
+        row |= {name: getattr(measured, name) for name in names}
         metric = run.search.metric or ("error" if manifest.labels.classes else "loss")
         window = range(max(1, version + 1 - run.nightly.window), version + 1)
         try:

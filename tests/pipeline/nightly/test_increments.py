@@ -1,6 +1,7 @@
 """Increments have the bits of one uninterrupted stream, for any workers, weightings and interruptions."""
 
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -103,6 +104,10 @@ def test_every_configuration_is_evaluated_before_it_learns(four_nights: Path) ->
         champion = Learner.load(run / "models" / f"{row['deployed']:08d}" / "learner.npz", n_features=store.n_features)
         _, wrong = champion.evaluate(own.indptr, own.indices, own.data, y[rows])
         assert row["deployed_error"] == int(wrong[0]) / 90
+        margins = champion.margins(own.indptr, own.indices, own.data)[:, 0]
+        likely = Model(run / "models" / f"{row['deployed']:08d}").probabilities(margins.astype(float)).max(axis=1)
+        assert row["expected_error"] == pytest.approx(1 - likely.mean())
+        assert row["expected_spread"] == pytest.approx(math.sqrt((likely * (1 - likely)).sum()) / 90)
 
 
 def test_any_workers_and_any_grouping(four_nights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

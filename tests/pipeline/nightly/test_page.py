@@ -103,12 +103,31 @@ def test_recall_of_the_largest_classes() -> None:
     assert first.y[1] is None
 
 
+def test_drift_is_against_all_increments_before() -> None:
+    counts = [(30, 10), (10, 30), (20, 20)]
+    own = [
+        {"increment": n, "class": name, "documents": rows}
+        for n, pair in enumerate(counts, 1)
+        for name, rows in zip("ab", pair, strict=True)
+    ]
+    rows = [row | {"unknown_to_deployed": unknown} for row, unknown in zip(history(3), (None, 0.1, 0.3), strict=True)]
+    chart = records.drift_figure(rows, own)
+    assert chart is not None
+    labels, words = chart.series
+    assert (labels.x, labels.y) == ([2, 3], [50.0, 0.0])
+    assert (words.x, words.y) == ([2, 3], [10.0, 30.0])
+    shares = records.shares_figure(rows_of(records.CLASSES, own))
+    assert shares is not None
+    assert [series.y for series in shares.series] == [[75.0, 25.0, 50.0], [25.0, 75.0, 50.0]]
+    assert records.drift_figure(history(2), []) is None
+
+
 def test_the_page_shows_promotions_and_classes() -> None:
     rows = history(9)
     configuration = {"increment": 9, "configuration": 0, "algorithm": "adagrad", "parameters": "{}", "status": "ok"}
     configurations = rows_of(records.CONFIGURATIONS, [configuration | {"documents": 9}])
     page = page_of(rows, classes=classes(9, ["ham", HOSTILE]), configurations=configurations, times=times(9))
-    assert set(figures(page)) == {"errors", "difference", "recall"}
+    assert set(figures(page)) == {"errors", "difference", "drift", "shares", "recall"}
     assert f"Last increment: {records.difference_text(rows[-1])}." in page
     assert "alert(1)" in page
 
