@@ -283,7 +283,7 @@ def _file_source(file: FolderFile, options: TextOptions) -> Source:
 
 def _check_fields(path: str, form: str, size: int, options: TextOptions) -> None:
     used = [name for name in ("where", "fields") if getattr(options, name)]
-    used += ["a named column or slice"] * bool(options.carried) + [f"{name}_field" for name in options.columns]
+    used += ["a carried column or slice"] * bool(options.carried) + [f"{name}_field" for name in options.columns]
     if used and size and form not in formats.WITH_FIELDS:
         raise unsupported(f"{path} ({form}) has no fields, which {used[0]} needs: use JSON lines, CSV, TSV or Parquet.")
 

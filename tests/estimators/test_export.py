@@ -13,7 +13,7 @@ from sklearn.pipeline import Pipeline
 
 from sparseoco import Model
 from sparseoco.estimators import export
-from sparseoco.estimators.export import export_sklearn, sklearn_pipeline, token_pattern
+from sparseoco.estimators.export import export_onnx, export_sklearn, sklearn_pipeline, token_pattern
 from sparseoco.store.shards import Store
 from sparseoco.store.weighting import COUNTS, TFIDF, Weighting
 from sparseoco.text.options import TOKEN_PATTERNS, TokenizerOptions
@@ -207,13 +207,16 @@ def test_terms_that_an_array_cannot_hold_are_a_list(tmp_path: Path) -> None:
 def test_the_page_on_serving(
     stores: dict[str, Store], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The block that loads a pipeline runs; MLflow is not installed here, its block compiles."""
+    """The blocks that load a pipeline and a graph run; MLflow is not installed here, its block compiles."""
     page = (Path(__file__).parents[2] / "docs" / "operations" / "serving.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```", page, re.S)
-    assert ["mlflow" in block for block in blocks] == [False, True]
-    loading, _ = (compile(block, "serving.md", "exec") for block in blocks)
-    export_sklearn(written(tmp_path / "model", stores["two"]), tmp_path / "model.skops")
+    assert ["mlflow" in block for block in blocks] == [False, False, True]
+    loading, graph, _ = (compile(block, "serving.md", "exec") for block in blocks)
+    model = written(tmp_path / "model", stores["two"], loss="logistic")
+    export_sklearn(model, tmp_path / "model.skops")
+    export_onnx(model, tmp_path / "reviews.onnx")
     monkeypatch.chdir(tmp_path)
+    exec(graph, {})
     exec(loading, {})
     assert re.fullmatch(r"\['[np]' '[np]'\]\n", capsys.readouterr().out)
 

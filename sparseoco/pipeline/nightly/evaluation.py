@@ -64,10 +64,10 @@ class IncrementEvaluation(NamedTuple):
     unknown_words: float | None = None
     deployed_loss: float | None = None
     deployed_error: float | None = None
-    expected_error: float | None = None
-    expected_spread: float | None = None
     deployed_rmse: float | None = None
     rmse_spread: float | None = None
+    expected_error: float | None = None
+    expected_spread: float | None = None
 
 
 class Candidate(NamedTuple):

@@ -485,6 +485,6 @@ def test_the_command_and_its_page(tmp_path: Path, cli: Cli) -> None:
     assert os.path.basename(row["file"]) == "b.jsonl"
     text = page.read_text()
     assert "The model of increment" in text
-    assert set(figures(text)) == {"errors", "recall"}
+    assert set(figures(text)) == {"errors", "drift", "shares", "recall"}
     assert "://" not in text
     assert len(rows_of(tmp_path / "run", "history-timings")) == 2
