@@ -21,7 +21,7 @@ from sparseoco.offline.cluster.passes import read_rows
 from sparseoco.search import worker
 from sparseoco.search.packing import Job, cluster_capacity, configurations_at_once, resolve_relative
 from sparseoco.search.runner import ProgressTracker, run_jobs, search_configurations, search_deadline
-from sparseoco.search.selection import Leading, default_grids, describe_choice, wider_grids
+from sparseoco.search.selection import Leading, default_grids, describe_choice, has_unfinished, wider_grids
 from sparseoco.storage import commit
 from sparseoco.storage.locations import Location, location, relative_path, resolve_against
 from sparseoco.storage.tables import Row, parquet_writer, read_parquet_file, write_parquet, write_result_table
@@ -130,19 +130,20 @@ def search_store(session: Session, name: str, options: SearchOptions, out: Locat
         if options.relative_parameters:
             options = record(resolve_relative(selected, options))
         folder, deadline, defaults = out / "search", search_deadline(options), default_grids(options)
-        earlier: Leading | None = None
-        while True:
-            tables = search_configurations(selected, options, folder, deadline)
-            if any(row["status"] == "unfinished" for row in tables["metrics"]):
-                break
+        tables, tried = search_configurations(selected, options, folder, deadline), options
+        while not has_unfinished(tables["metrics"]):
             leading = Leading.of(tables["metrics"], options)
-            wider = wider_grids(options, defaults, leading)
-            if wider is None or (earlier is not None and not leading.improves_on(earlier)):
+            tried = wider_grids(options, defaults, leading)
+            if tried is options:
                 break
-            earlier, options = leading, record(wider)
+            wider = search_configurations(selected, record(tried), folder, deadline)
+            if has_unfinished(wider["metrics"]) or not Leading.of(wider["metrics"], tried).improves_on(leading):
+                record(options)
+                break
+            options, tables = tried, wider
         for table, schema in SEARCH_TABLES.items():
             write_result_table(folder / f"{table}.parquet", tables[table], schema)
-        best = describe_choice(tables["metrics"], options, session.store, defaults)
+        best = describe_choice(tables["metrics"], options, session.store, defaults, tried)
         (chosen,) = (each for each in options.configurations() if each.number == best["configuration"])
         options = options.model_copy(update={"epochs": best["epochs"]})
         settings = search_settings(options, selected.store) if options.folds > 1 else ()

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Literal, NamedTuple
 
+import scipy  # loads scipy.special when it is used
+
 from sparseoco.core.errors import InputError, SparseocoError
 from sparseoco.learners import find_algorithm
 from sparseoco.learners.penalties import find_penalty
@@ -176,7 +178,8 @@ def _further(values: Sequence[float]) -> float:
 
 # ----------------------------------------------------------------------------------------------------------------------
 # A default grid grows where the best value is its first or last: `search_store` runs the wider grid, which has all
-# earlier configurations, until the best is inside, nothing improves by more than noise, or `FURTHER_VALUES` are added.
+# earlier configurations, until the best is inside, `FURTHER_VALUES` are added, or a wider grid is no better by more
+# than noise: then it is left out again.
 #
 # The results of earlier configurations are their cells. What is added depends on metrics only.
 
@@ -202,6 +205,11 @@ def default_grids(options: SearchOptions) -> Grids:
     return found
 
 
+def has_unfinished(metrics: Sequence[Row]) -> bool:
+    """Whether a configuration is unfinished at the time limit."""
+    return any(row["status"] == "unfinished" for row in metrics)
+
+
 class Leading(NamedTuple):
     """The candidates that decide whether a grid grows: the one that the rule chooses and, if that is the sparsest
     within one standard error, the best; with the costs of each in the folds."""
@@ -223,21 +231,22 @@ class Leading(NamedTuple):
         return cls(found, costs)
 
     def improves_on(self, earlier: "Leading") -> bool:
-        """Whether a cost is less by more than the standard error of the difference, or the sparsest is sparser."""
+        """Whether a cost is less by more than noise, at 95 % over the folds, or the sparsest is sparser."""
         if len(self.candidates) > 1 and self.candidates[0].nonzeros < earlier.candidates[0].nonzeros:
             return True
         for costs, before in zip(self.costs, earlier.costs, strict=True):
             gains = [old - new for old, new in zip(before, costs, strict=False)]
-            noise = mean_error(gains) if len(gains) > 1 else 0.0
-            if math.fsum(gains) / len(gains) > noise:
+            k = len(gains)
+            noise = mean_error(gains) * float(scipy.special.stdtrit(k - 1, 0.95)) if k > 1 else 0.0
+            if math.fsum(gains) / k > noise:
                 return True
         return False
 
 
-def wider_grids(options: SearchOptions, defaults: Grids, leading: Leading) -> SearchOptions | None:
+def wider_grids(options: SearchOptions, defaults: Grids, leading: Leading) -> SearchOptions:
     """The options with a further value where the value of a leading candidate is the first or last of a default grid.
 
-    None if there is none to add.
+    The same object if there is none to add.
     """
     algorithms = {name: dict(grid) for name, grid in options.algorithms.items()}
     for candidate in leading.candidates:
@@ -252,7 +261,7 @@ def wider_grids(options: SearchOptions, defaults: Grids, leading: Leading) -> Se
                 learner.configuration({edge.name: edge.further})
                 if len(added) < FURTHER_VALUES:
                     algorithms[name][edge.name] = sorted([*values, edge.further])
-    return None if algorithms == options.algorithms else options.model_copy(update={"algorithms": algorithms})
+    return options if algorithms == options.algorithms else options.model_copy(update={"algorithms": algorithms})
 
 
 def _alike(options: SearchOptions, candidate: Candidate) -> list[dict[str, Any]]:
@@ -267,11 +276,16 @@ def _alike(options: SearchOptions, candidate: Candidate) -> list[dict[str, Any]]
 
 
 def describe_choice(
-    metrics: Sequence[dict[str, Any]], options: SearchOptions, store: Store, defaults: Grids | None = None
+    metrics: Sequence[dict[str, Any]],
+    options: SearchOptions,
+    store: Store,
+    defaults: Grids | None = None,
+    tried: SearchOptions | None = None,
 ) -> dict[str, Any]:
     """The contents of best.json: the chosen configuration, notes on the choice, and the number of unfinished ones.
 
-    `defaults` are the grids before values were added. Raises `SparseocoError` if no configuration was completed.
+    `defaults` are the grids before values were added, `tried` the widest options that were tried. Raises
+    `SparseocoError` if no configuration was completed.
     """
     metric = options.selection_metric
     at_most = options.select.at_most if isinstance(options.select, AtMost) else None
@@ -303,7 +317,7 @@ def describe_choice(
             f"to its {at_most:,} strongest; a larger lam may be better"
         )
     if options.samples is None:
-        notes += _grid_notes(best, options, defaults or {})
+        notes += _grid_notes(best, options, defaults or {}, tried or options)
     return ({"unfinished": len(unfinished)} if unfinished else {}) | {
         "configuration": best.configuration,
         "algorithm": best.algorithm,
@@ -324,16 +338,20 @@ def describe_choice(
     }
 
 
-def _grid_notes(best: Candidate, options: SearchOptions, defaults: Grids) -> list[str]:
-    """What was added to grids, and the values of the choice at the edges of those that were not extended."""
+def _grid_notes(best: Candidate, options: SearchOptions, defaults: Grids, tried: SearchOptions) -> list[str]:
+    """What was tried beyond default grids, and the values of the choice at the edges of other grids."""
     notes, extended = [], set()
     for name, grid in defaults.items():
         for key, values in grid.items():
-            added = [value for value in options.algorithms[name][key] if value not in values]
-            if added:
-                more = ", ".join(f"{value:g}" for value in added)
-                notes.append(f"{name}: {key} was also tried at {more}, as the best value was at an edge of its grid")
-                extended.add((name, key))
+            wider, widest = options.algorithms[name][key], tried.algorithms[name][key]
+            for added, outcome in (
+                ([value for value in wider if value not in values], "as the best value was at an edge of its grid"),
+                ([value for value in widest if value not in wider], "which is no better by more than noise"),
+            ):
+                if added:
+                    more = ", ".join(f"{value:g}" for value in added)
+                    notes.append(f"{name}: {key} was also tried at {more}, {outcome}")
+                    extended.add((name, key))
     for edge in grid_edges(json.loads(best.parameters), _alike(options, best)):
         if (best.algorithm, edge.name) not in extended:
             extreme = "smallest" if edge.way == "smaller" else "largest"

@@ -14,7 +14,7 @@ from sparseoco.execution.clusters import ClusterOptions, connect
 from sparseoco.kernels.order import epoch_rows
 from sparseoco.learners import find_algorithm
 from sparseoco.pipeline import steps
-from sparseoco.search import run, worker
+from sparseoco.search import run, selection, worker
 from sparseoco.search.increments import EMPTY, IncrementResults, read_increment_results
 from sparseoco.search.selection import choose
 from sparseoco.search.worker import BlockRun, furthest_checkpoints, load_checkpoint, save_checkpoint
@@ -184,7 +184,8 @@ def test_a_default_grid_that_grew_is_as_one_that_was_given(
 ) -> None:
     lam = find_algorithm("adagrad").grid["lam"][2:]
     monkeypatch.setitem(SIZED_GRID, "adagrad", {"lam": lam})  # one of the default grids, for it has fewer values
-    options, cluster = plain_search(algorithms={"adagrad": {"lam": lam}}, folds=2), ClusterOptions(threads=2)
+    options = plain_search(algorithms={"adagrad": {"lam": lam}}, folds=2, select="one-standard-error")
+    cluster = ClusterOptions(threads=2)
     steps.search(store, tmp_path / "grown", options, cluster)
     wider = read_json(tmp_path / "grown" / "run.json")["search"]["algorithms"]
     assert wider["adagrad"]["lam"][:4] == [*lam, 1e-3]
@@ -209,7 +210,13 @@ def test_a_default_grid_that_grew_is_as_one_that_was_given(
     assert_same_folder(tmp_path / "given" / "search", tmp_path / "grown" / "search", without=others)
     notes = [read_json(tmp_path / name / "search/best.json")["notes"] for name in ("grown", "given")]
     assert "lam was also tried at 0.001" in notes[0][0]
-    assert all("edge" not in note for note in notes[1])
+    assert all("tried" not in note for note in notes[1])
+
+    monkeypatch.setattr(selection.Leading, "improves_on", lambda *_: False)
+    monkeypatch.setattr(run, "search_configurations", search)
+    steps.search(store, tmp_path / "noise", options, cluster)
+    assert read_json(tmp_path / "noise" / "run.json")["search"]["algorithms"]["adagrad"]["lam"] == lam
+    assert "0.001, which is no better by more than noise" in read_json(tmp_path / "noise/search/best.json")["notes"][0]
 
 
 # ----------------------------------------------------------------------------------------------------------------------
