@@ -190,10 +190,11 @@ def evaluate_model(
             report_progress("evaluate", sums.rows, 0)
         if not sums.rows:
             raise InputError(NO_TEST_DOCUMENTS, code="no-documents")
+        by_value = parts.metrics()
     left: dict[str, Any] = {"bad_rows": outcome.bad_rows, "multiline_rows": outcome.multiline_rows}
     left["missing"] = {name: n for name, n in outcome.missing.items() if n}
     left["trained_on"] = [] if holdout else learned_inputs(model, inputs, options)
-    left["slices"] = parts.metrics()
+    left["slices"] = by_value
     return sums.metrics() | {name: n for name, n in left.items() if n} | {"inputs": list(inputs), "where": where}
 
 
@@ -424,27 +425,48 @@ LENGTH = "length"
 """The slices of documents by their length."""
 LENGTHS = (100, 300, 1000, 3000, 10_000)
 """Characters at which slices begin."""
-MAX_SLICES = 100
-"""Values of a field with slices of their own, the first met; each holds a sample of its margins."""
+MAX_SLICES, FEWEST_SLICES, MAX_CELLS = 100, 10, 1 << 24
+"""Values of a field with slices of their own, the first met: each holds a sample of its margins and a confusion of its
+classes, so that there are fewer if these have more than so many cells together."""
 
 
 class _Slices:
     """The metrics of the documents with each value of some fields."""
 
     def __init__(self, model: Model, fields: Sequence[str]) -> None:
+        if LENGTH in fields and model.text.fields and not model.text.text_fields:
+            raise unsupported("The length of documents without a text is not known: name other slices.")
         self._model = model
+        self._limit = max(FEWEST_SLICES, min(MAX_SLICES, MAX_CELLS // max(1, len(model.classes)) ** 2))
         self._sums: dict[str, dict[str | None, _Sums]] = {name: {} for name in fields}
 
     def add(self, batch: Documents | CountedDocuments, margins: NDArray[np.float64], labels: NDArray[Any]) -> None:
         for name, own in self._sums.items():
-            values = _lengths(batch, self._model.text) if name == LENGTH else batch.carried[name].cast(pa.string())
-            found = values.dictionary_encode("encode")
-            numbers = found.indices.to_numpy()
-            for number, value in enumerate(found.dictionary.to_pylist()):
-                if value not in own and len(own) >= MAX_SLICES:
-                    value = f"values after the first {MAX_SLICES}"
-                rows = numbers == number
-                own.setdefault(value, _Sums(self._model)).add(margins[rows], labels[rows])
+            found = self._values(name, batch).dictionary_encode("encode")
+            others = f"values after the first {self._limit}"
+            room, numbers = self._limit - len(own.keys() - {None, others}), []
+            places = {value: k for k, value in enumerate(own)}
+            for value in found.dictionary.to_pylist():
+                if value is not None and value not in own:
+                    value, room = (value, room - 1) if room > 0 else (others, room)
+                if value not in own:
+                    own[value], places[value] = _Sums(self._model), len(own)
+                numbers.append(places[value])
+            slices = np.array(numbers, np.int64)[found.indices.to_numpy()]
+            for value, number in places.items():
+                if (rows := slices == number).any():
+                    own[value].add(margins[rows], labels[rows])
+
+    def _values(self, name: str, batch: Documents | CountedDocuments) -> pa.Array:
+        if name == LENGTH:
+            return _lengths(batch, self._model.text)
+        values = batch.carried[name]
+        try:
+            return values.cast(pa.string())
+        except pa.ArrowException:
+            raise InputError(
+                f"slices by {name!r}: values of the type {values.type} are no text.", code="invalid-option"
+            ) from None
 
     def metrics(self) -> list[Row]:
         """Raises `InputError` for a field that no document has."""

@@ -1,5 +1,6 @@
 """Why a model predicts what it does, and what changed between two models."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -20,6 +21,7 @@ from sparseoco.text.documents import Documents
 from sparseoco.text.options import TextOptions
 from sparseoco.text.readers import Inputs, read_documents
 from sparseoco.text.splits import take_documents
+from sparseoco.text.tables import close_tables
 from sparseoco.training.models import Model
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -179,28 +181,33 @@ def write_mistakes(run: RunFile) -> None:
     results, model = read_results(run.out), Model(run.out / "model")
     mistakes: list[dict[str, Any]] = []
     for found in predictions.prediction_sets(run.out, results):
-        of = {each.id: model.classes[each.output] for each in predictions.mistakes(found)} if found.classes else {}
-        wanted = of or dict.fromkeys(each.id for each in predictions.residuals(found))
+        wanted: dict[str, list[str | None]] = defaultdict(list)
+        for mistake in predictions.mistakes(found) if found.classes else ():
+            wanted[mistake.id].append(model.classes[mistake.output])
+        for residual in predictions.residuals(found) if not found.classes else ():
+            wanted[residual.id].append(None)
         inputs, where = (list(run.ingest.inputs), run.text.where)
         if found.name == "test":
             inputs, where = test_documents(run)
         options = TextOptions.of(model.text.plain() | {"holdout": run.text.holdout, "where": where})
         withheld = found.name == "test" and run.text.holdout > 0
-        for batch in read_documents(inputs, options, labelled=False, withheld=withheld, ingested=Store.find(run.store)):
+        ingested = Store.find(run.store)
+        for batch in read_documents(inputs, options, labelled=False, withheld=withheld, ingested=ingested):
+            if not wanted or not isinstance(batch, Documents):  # counts have no text
+                break
             rows = np.flatnonzero(
                 pc.is_in(batch.ids, pa.array(list(wanted), pa.string())).to_numpy(zero_copy_only=False)
             )
             for row in rows.tolist():
                 own = take_documents(batch, np.array([row]))
+                assert isinstance(own, Documents)
                 name = str(own.ids[0])
-                if isinstance(own, Documents) and name in wanted:
-                    (explained,) = Explainer(model, terms=TERMS, of=wanted.pop(name)).explain(own)
+                for of in wanted.pop(name, ()):  # not the next document of this id
+                    (explained,) = Explainer(model, terms=TERMS, of=of).explain(own)
                     terms = [(term.feature, term.contribution) for term in explained.terms]
-                    mistakes.append(
-                        {"documents": found.name, "id": name, "text": _snippet(own, options), "terms": terms}
-                    )
-            if not wanted:
-                break
+                    shown = {"documents": found.name, "id": name, "of": of or "", "text": _snippet(own, options)}
+                    mistakes.append(shown | {"terms": terms})
+        close_tables()
     commit_json(path, {"mistakes": mistakes})
 
 

@@ -16,6 +16,8 @@ from sparseoco.storage.locations import Location
 from sparseoco.training.metrics import Difference, PairedRows, label_kind, paired_difference
 from sparseoco.training.options import METRICS
 
+_OF_LOSSES = ("loss", "log_loss")
+
 
 class RankedRun(NamedTuple):
     """A run on the test documents.
@@ -57,9 +59,15 @@ def rank_runs(runs: Sequence[Location], metric: str | None = None) -> tuple[str,
     """
     tested = [_read(run) for run in runs]
     first = tested[0]
-    metric = metric or first.results.metric
-    if metric not in METRICS or metric in ("loss", "log_loss"):
-        raise unsupported(f"Runs are ranked by a metric of predictions or rankings, and {metric} is none.")
+    if metric is None:
+        metric = first.results.metric
+        if metric in _OF_LOSSES:
+            metric = "rmse" if first.results.numbers else "error"
+    if metric not in METRICS or metric in _OF_LOSSES:
+        raise unsupported(
+            f"Runs are ranked by a metric of predictions or rankings, such as error or rmse, and {metric} is none: "
+            "choose one with --metric."
+        )
     for other in tested[1:]:
         _check_same(first, other)
     values: list[float] = []
@@ -86,6 +94,13 @@ def _check_same(first: _Tested, other: _Tested) -> None:
     if sorted(first.found.classes) != sorted(other.found.classes) or first.found.several != other.found.several:
         raise InputError(
             f"{first.folder} and {other.folder} predict different classes: runs of the same labels are compared.",
+            code="different-classes",
+        )
+    positives = {each.found.classes[each.found.positive] for each in (first, other) if len(each.found.classes) == 2}
+    if len(positives) > 1:
+        raise InputError(
+            f"{first.folder} and {other.folder} have other positive classes, to which F1 and rankings refer: set "
+            "positive_class in [search] of both.",
             code="different-classes",
         )
     ids = first.found.found.ids

@@ -62,6 +62,8 @@ class EvaluateOptions(OptionModel):
     def _one_test_set(self) -> "EvaluateOptions":
         if self.names_test_set and self.holdout not in (0, type(self).model_fields["holdout"].default):
             raise ValueError("holdout is of a test set that neither inputs nor where names: leave it out")
+        if self.slices and not self.names_test_set and not self.holdout:
+            raise ValueError("slices are of a test set: set inputs, where or holdout")
         return self
 
     @property

@@ -271,16 +271,17 @@ POSITIONS: Final = 400
 def threshold_counts(sets: Sequence[PredictionSet]) -> list[dict[str, Any]]:
     """For each set its positives and documents; at thresholds, increasing, the probability, true and false positives.
 
-    Thresholds are evenly spread over the documents. Empty unless there are two classes.
+    Half of the thresholds are evenly spread over all, half over the positives. Empty unless there are two classes.
     """
     found: list[dict[str, Any]] = []
     for own in sets:
         if len(own.classes) == 2 and not own.several:
             p, curve = threshold_curve(own)
-            kept = np.unique(np.linspace(0, len(p) - 1, min(len(p), POSITIONS)).astype(np.int64))
-            kept = kept[::-1]
-            points = zip(p[kept].round(4).tolist(), curve.tps[kept].tolist(), curve.fps[kept].tolist(), strict=True)
-            counts = {"positives": int(curve.positives), "rows": own.rows, "points": [*map(list, points), [1.0, 0, 0]]}
+            evenly = np.linspace(0, len(p) - 1, POSITIONS // 2).astype(np.int64)
+            by_positives = np.searchsorted(curve.tps, np.linspace(1, curve.tps[-1], POSITIONS // 2))
+            kept = np.unique(np.concatenate([evenly, by_positives]))[::-1]
+            points = zip(p[kept].tolist(), curve.tps[kept].tolist(), curve.fps[kept].tolist(), strict=True)
+            counts = {"positives": int(curve.positives), "rows": own.rows, "points": [*map(list, points), [1.1, 0, 0]]}
             found.append({"name": own.name} | counts)
     return found
 

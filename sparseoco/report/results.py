@@ -59,6 +59,8 @@ class MistakeText(_Record):
 
     documents: Literal["held-out", "test"]
     id: str
+    of: str
+    """The class that the terms are of; empty for numbers."""
     text: str
     terms: tuple[tuple[str, float], ...]
 
@@ -234,11 +236,11 @@ def read_evaluation(path: Location) -> EvaluationRecord | None:
 MISTAKE_TEXTS: Final = "report/mistakes.json"
 
 
-def read_mistake_texts(run: Location) -> dict[tuple[str, str], MistakeText]:
-    """The texts of mistakes by set and id, none without the file. Raises `StorageError` if it cannot be trusted."""
+def read_mistake_texts(run: Location) -> dict[tuple[str, str, str], MistakeText]:
+    """The texts of mistakes by set, id and class, if there are any. Raises `StorageError` for a damaged file."""
     path = run / MISTAKE_TEXTS
     found = read_validated(path, MistakeTexts).mistakes if path.exists() else ()
-    return {(each.documents, each.id): each for each in found}
+    return {(each.documents, each.id, each.of): each for each in found}
 
 
 def read_run_record(run: Location) -> RunRecord:

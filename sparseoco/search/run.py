@@ -137,7 +137,7 @@ def search_store(session: Session, name: str, options: SearchOptions, out: Locat
             if tried is options:
                 break
             wider = search_configurations(selected, record(tried), folder, deadline)
-            if has_unfinished(wider["metrics"]) or not Leading.of(wider["metrics"], tried).improves_on(leading):
+            if not has_unfinished(wider["metrics"]) and not Leading.of(wider["metrics"], tried).improves_on(leading):
                 record(options)
                 break
             options, tables = tried, wider

@@ -151,8 +151,8 @@ class Edge(NamedTuple):
     name: str
     value: float
     way: Literal["smaller", "larger"]
-    further: float
-    """The next value on that side, at the ratio of the grid's last values."""
+    further: float | None
+    """The next value on that side, None next to 0."""
 
 
 def grid_edges(chosen: Mapping[str, Any], grid: Sequence[Mapping[str, Any]]) -> list[Edge]:
@@ -169,11 +169,13 @@ def grid_edges(chosen: Mapping[str, Any], grid: Sequence[Mapping[str, Any]]) -> 
     return found
 
 
-def _further(values: Sequence[float]) -> float:
-    """The value after the last: 1, 3, 10 is followed by 30, and 0.3, 1 by 3.3."""
-    before, last = values[-2:]
-    ratio = last / before if len(values) == 2 or not values[-3] else before / values[-3]
-    return float(f"{last * ratio:.2g}") if before else last
+def _further(values: Sequence[float]) -> float | None:
+    """The value after the last, at the ratio of the two before it: 30 after 1, 3, 10; and 3.3 after 0.3, 1."""
+    earlier, before, last = (0.0, *values)[-3:]
+    if not before or not last:
+        return None
+    further = float(f"{last * (before / earlier if earlier else last / before):.2g}")
+    return None if further == last else further
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -212,10 +214,10 @@ def has_unfinished(metrics: Sequence[Row]) -> bool:
 
 class Leading(NamedTuple):
     """The candidates that decide whether a grid grows: the one that the rule chooses and, if that is the sparsest
-    within one standard error, the best; with the costs of each in the folds."""
+    within one standard error, the best; with the costs of each by fold."""
 
     candidates: list[Candidate]
-    costs: list[list[float]]
+    costs: list[dict[int, float]]
 
     @classmethod
     def of(cls, metrics: Sequence[Row], options: SearchOptions) -> "Leading":
@@ -227,7 +229,8 @@ class Leading(NamedTuple):
         sign, costs = -1 if METRICS[metric].greater_is_better else 1, []
         for each in found:
             rows = [row for row in metrics if (row["configuration"], row["epoch"]) == (each.configuration, each.epoch)]
-            costs.append([sign * value for value in fold_values(rows, metric)])
+            values = ((row["fold"], fold_values([row], metric)) for row in rows)
+            costs.append({fold: sign * value for fold, found in values for value in found})
         return cls(found, costs)
 
     def improves_on(self, earlier: "Leading") -> bool:
@@ -235,10 +238,10 @@ class Leading(NamedTuple):
         if len(self.candidates) > 1 and self.candidates[0].nonzeros < earlier.candidates[0].nonzeros:
             return True
         for costs, before in zip(self.costs, earlier.costs, strict=True):
-            gains = [old - new for old, new in zip(before, costs, strict=False)]
+            gains = [before[fold] - cost for fold, cost in costs.items() if fold in before]
             k = len(gains)
             noise = mean_error(gains) * float(scipy.special.stdtrit(k - 1, 0.95)) if k > 1 else 0.0
-            if math.fsum(gains) / k > noise:
+            if gains and math.fsum(gains) / k > noise:
                 return True
         return False
 
@@ -251,17 +254,27 @@ def wider_grids(options: SearchOptions, defaults: Grids, leading: Leading) -> Se
     algorithms = {name: dict(grid) for name, grid in options.algorithms.items()}
     for candidate in leading.candidates:
         name = candidate.algorithm
-        learner = find_algorithm(name).under(find_penalty(options.penalty))
         for edge in grid_edges(json.loads(candidate.parameters), _alike(options, candidate)):
             values, own = algorithms[name].get(edge.name), defaults.get(name, {}).get(edge.name)
-            if own is None or not isinstance(values, list) or edge.further in values:
+            if (
+                own is None
+                or not isinstance(values, list)
+                or edge.further in values
+                or not _is_valid(edge, name, options)
+            ):
                 continue
             added = [value for value in values if (value > max(own) if edge.way == "larger" else value < min(own))]
-            with suppress(InputError):  # a value out of the range of the parameter
-                learner.configuration({edge.name: edge.further})
-                if len(added) < FURTHER_VALUES:
-                    algorithms[name][edge.name] = sorted([*values, edge.further])
+            if edge.further is not None and len(added) < FURTHER_VALUES and _is_valid(edge, name, options):
+                algorithms[name][edge.name] = sorted([*values, edge.further])
     return options if algorithms == options.algorithms else options.model_copy(update={"algorithms": algorithms})
+
+
+def _is_valid(edge: Edge, algorithm: str, options: SearchOptions) -> bool:
+    """Whether the learner takes the further value."""
+    with suppress(InputError):
+        find_algorithm(algorithm).under(find_penalty(options.penalty)).configuration({edge.name: edge.further})
+        return edge.further is not None
+    return False
 
 
 def _alike(options: SearchOptions, candidate: Candidate) -> list[dict[str, Any]]:
@@ -355,9 +368,10 @@ def _grid_notes(best: Candidate, options: SearchOptions, defaults: Grids, tried:
     for edge in grid_edges(json.loads(best.parameters), _alike(options, best)):
         if (best.algorithm, edge.name) not in extended:
             extreme = "smallest" if edge.way == "smaller" else "largest"
+            such = f", such as {edge.further:g}," if _is_valid(edge, best.algorithm, options) else ""
             notes.append(
                 f"{best.algorithm}: {edge.name} = {edge.value:g} is the {extreme} value of its grid: "
-                f"a {edge.way} one, such as {edge.further:g}, may be better"
+                f"a {edge.way} one{such} may be better"
             )
     return notes
 

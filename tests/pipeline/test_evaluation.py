@@ -220,9 +220,15 @@ def test_slices_are_evaluations_of_their_documents(tmp_path: Path, monkeypatch: 
     with raises_code("missing-field", "'sauce'"):
         evaluate_model(opened, [str(path)], {}, slices=["sauce"])
     assert "source: x" in cli("evaluate", opened.folder, path, "--slice", "source").out
-    monkeypatch.setattr(evaluation, "MAX_SLICES", 2)
+    columns = {"id": range(ROWS), "label": ["abc"[k] for k in labels], "text": texts, "tags": [["x"]] * ROWS}
+    pq.write_table(pa.table(columns), tmp_path / "test.parquet")
+    with raises_code("invalid-option", "'tags'", "list"):
+        evaluate_model(opened, [str(tmp_path / "test.parquet")], {}, tmp_path / "predictions.parquet", slices=["tags"])
+    assert not (tmp_path / "predictions.parquet").exists()
+    for limit in ("MAX_SLICES", "FEWEST_SLICES"):
+        monkeypatch.setattr(evaluation, limit, 2)
     fewer = evaluate_model(opened, [str(path)], {}, slices=["source"])["slices"]
-    assert [len(fewer), sum(own["rows"] for own in fewer)] == [3, ROWS]
+    assert [len(fewer), sum(own["rows"] for own in fewer)] == [4, ROWS]  # and those without a source
     assert any(own["value"] == "values after the first 2" for own in fewer)
 
 

@@ -93,6 +93,13 @@ def test_what_cannot_be_compared_is_refused(tmp_path: Path) -> None:
         rank_runs([a, written(tmp_path / "labels", 2, 1 - labels, margins)], "error")
     with raises_code("different-classes"):
         rank_runs([a, written(tmp_path / "three", 3, labels, random.normal(0, 1, (ROWS, 3)))], "error")
+    other = written(tmp_path / "positive", 2, labels, margins)
+    described = {key: value for key, value in read_json(other / "run.json").items() if key != "checksum"}
+    commit_json(other / "run.json", described | {"search": described["search"] | {"positive_class": "c0"}})
+    run = {key: value for key, value in read_json(a / "run.json").items() if key != "checksum"}
+    commit_json(a / "run.json", run | {"search": run["search"] | {"positive_class": "c1"}})
+    with raises_code("different-classes", "positive_class"):
+        rank_runs([a, other], "error")
     for metric in ("log_loss", "nothing", "rmse"):
         with raises_code("unsupported-combination", metric):
             rank_runs([a, a], metric)

@@ -72,6 +72,29 @@ def test_texts_of_mistakes_are_shown_if_they_are_asked_for(folder: Path, tmp_pat
     assert not (tmp_path / "copy" / "run/report/mistakes.json").exists()
 
 
+def test_mistakes_of_label_sets_have_the_terms_of_the_class_that_was_wrong(tmp_path: Path) -> None:
+    texts = random_texts(120)
+    labels = {"label": lambda k: ["x"] + ["y"] * (k % 3 == 0) if k % 2 else []}
+    (tmp_path / "texts.jsonl").write_bytes(jsonl(texts, **labels))
+    (tmp_path / "run.toml").write_text(
+        RUN.replace("min_df = 1", 'min_df = 1, labels = "multi"').replace('["source", "length"]', "[]")
+    )
+    run = load_run_file(tmp_path / "run.toml")
+    steps.run_all(run)
+    model, mistakes = Model(run.out), read_json(run.out / "report/mistakes.json")["mistakes"]
+    assert {own["of"] for own in mistakes} == {"x", "y"}
+    for own in mistakes:
+        (explained,) = model.explain([texts[int(own["id"][1:])]], terms=6, of=own["of"])
+        assert own["terms"] == [[term.feature, term.contribution] for term in explained.terms]
+    assert mistakes[0]["text"][:20] in unescape(page(tmp_path))
+
+    right = [text + (" good" if k % 2 else " bad") * 9 for k, text in enumerate(texts)]
+    (tmp_path / "texts.jsonl").write_bytes(jsonl(right))
+    (tmp_path / "right.toml").write_text(RUN.replace('"run"', '"right"').replace('["source", "length"]', "[]"))
+    steps.run_all(load_run_file(tmp_path / "right.toml"))
+    assert read_json(tmp_path / "right/report/mistakes.json")["mistakes"] == []  # nothing is wrong
+
+
 CONTROLS = """
 <script>
 const said = {}, text = (of) => of.innerText.trim();
@@ -115,6 +138,7 @@ def test_controls_in_a_browser(folder: Path, tmp_path: Path) -> None:
     assert found is not None, "a script failed"
     said: dict[str, Any] = json.loads(unescape(found[1]))
     assert re.match(r"Threshold [\d.]+ %\nheld-out: precision ", said["start"])
+    assert said["none"].startswith("Threshold above all\n")
     assert "test: precision " in said["start"]
     assert re.search(r"precision –, recall 0.0 %, 0.0 % predicted, cost [\d.]+ per", said["none"])
     assert "recall 100.0 %, 100.0 % predicted, cost 0.0 per" in said["all"]

@@ -232,7 +232,10 @@ def test_a_best_value_at_the_edge_of_its_grid() -> None:
     edges = selection.grid_edges({"lam": 1e-3, "eta0": 1.0, "by": "feature"}, grid)
     assert edges == [("lam", 1e-3, "larger", 3e-3), ("eta0", 1.0, "smaller", 0.1)]
     assert selection.grid_edges({"lam": 3e-4}, grid) == []
-    assert selection.grid_edges({"lam": 0.0}, [{"lam": 0.0}, {"lam": 1.0}]) == [("lam", 0.0, "smaller", 0.0)]
+    for grid in ([0.0, 1.0], [0.0, 0.1, 1.0]):
+        rows = [{"lam": lam} for lam in grid]
+        assert selection.grid_edges({"lam": 0.0}, rows) == [("lam", 0.0, "smaller", None)]
+        assert selection.grid_edges({"lam": 1.0}, rows) == [("lam", 1.0, "larger", None if len(grid) == 2 else 10.0)]
 
 
 def with_errors(options: SearchOptions, error: Callable[[dict[str, Any]], float]) -> list[dict[str, Any]]:

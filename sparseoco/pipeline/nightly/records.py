@@ -488,7 +488,7 @@ def render_nightly(name: str, tables: Mapping[str, Sequence[Row]]) -> str:
         "errors": ("Error rate of every increment, in %", errors_figure(shown)),
         "difference": ("The candidate against the deployed model", difference_figure(shown)),
         "drift": ("Labels and words unlike those before", drift_figure(shown, classes)),
-        "shares": ("Share of each class by increment", shares_figure(known)),
+        "shares": ("Share of each class by increment", shares_figure(shown, known)),
         "recall": ("Recall of each class by increment", recall_figure(known)),
     }
     context = {
@@ -583,7 +583,7 @@ def difference_figure(history: Sequence[Row]) -> charts.Chart | None:
 def drift_figure(history: Sequence[Row], classes: Sequence[Row]) -> charts.Chart | None:
     """How far the labels of an increment are from those before, and its words from those of the deployed model.
 
-    Labels by the share that would have to change for the shares of all increments before.
+    Labels by the share that would have to change for the shares of the increments in `classes` before.
     """
     counts = defaultdict[int, Counter[str]](Counter)
     for row in classes:
@@ -611,11 +611,9 @@ def drift_figure(history: Sequence[Row], classes: Sequence[Row]) -> charts.Chart
     return charts.Chart(x_axis, charts.linear_axis("share, %", [0.0, *charts.values_y(series)]), series)
 
 
-def shares_figure(rows: Sequence[Row]) -> charts.Chart | None:
+def shares_figure(history: Sequence[Row], rows: Sequence[Row]) -> charts.Chart | None:
     """The share of the documents of each of the largest classes by increment; None without classes."""
-    totals = Counter[int]()
-    for row in rows:
-        totals[row["increment"]] += row["documents"]
+    totals = {row["increment"]: row["documents"] for row in history}
     return _class_figure(
         rows, "share of the documents, %", lambda row: row["documents"] / max(1, totals[row["increment"]])
     )

@@ -90,19 +90,19 @@
     const per_cent = (part, whole) => whole ? (100 * part / whole).toFixed(1) + " %" : "–";
     const cost = ({ positives }, [, tp, fp]) => fp * wrong.value + (positives - tp) * missed.value;
     const update = () => {
-      const [threshold] = first.points[range.value];
+      const chosen = first.points[range.value], [threshold] = chosen;
       const lines = sets.map((own) => {
-        const point = own.points.find(([p]) => p >= threshold), [, tp, fp] = point;
+        const point = own === first ? chosen : own.points.find(([p]) => p >= threshold), [, tp, fp] = point;
         return `${own.name}: precision ${per_cent(tp, tp + fp)}, recall ${per_cent(tp, own.positives)}, ` +
           `${per_cent(tp + fp, own.rows)} predicted, cost ${(1000 * cost(own, point) / own.rows).toFixed(1)} per 1,000 documents`;
       });
-      const recall = first.points[range.value][1] / (first.positives || 1);
-      lines.unshift(`Threshold ${(100 * threshold).toFixed(1)} %`);
-      if (recall) lines.push(`In the run file: threshold = { recall = ${Math.floor(1e4 * recall) / 1e4} }`);
+      const recall = chosen[1] / (first.positives || 1);
+      lines.unshift(threshold > 1 ? "Threshold above all" : `Threshold ${(100 * threshold).toFixed(1)} %`);
+      if (recall) lines.push(`In the run file, for this recall: threshold = { recall = ${Math.floor(1e4 * recall) / 1e4} }`);
       out.replaceChildren(...lines.flatMap((line) => [line, document.createElement("br")]));
     };
     range.max = first.points.length - 1;
-    range.value = first.points.findIndex(([p]) => p >= Number(slider.dataset.start).toFixed(4));
+    range.value = first.points.findIndex(([p]) => p >= slider.dataset.start);
     slider.addEventListener("input", update);
     slider.querySelector("button").addEventListener("click", () => {
       const costs = first.points.map((point) => cost(first, point));
