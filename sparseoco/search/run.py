@@ -21,7 +21,7 @@ from sparseoco.offline.cluster.passes import read_rows
 from sparseoco.search import worker
 from sparseoco.search.packing import Job, cluster_capacity, configurations_at_once, resolve_relative
 from sparseoco.search.runner import ProgressTracker, run_jobs, search_configurations, search_deadline
-from sparseoco.search.selection import Leading, default_grids, describe_choice, has_unfinished, wider_grids
+from sparseoco.search.selection import Leading, candidates, default_grids, describe_choice, has_unfinished, wider_grids
 from sparseoco.storage import commit
 from sparseoco.storage.locations import Location, location, relative_path, resolve_against
 from sparseoco.storage.tables import Row, parquet_writer, read_parquet_file, write_parquet, write_result_table
@@ -131,7 +131,7 @@ def search_store(session: Session, name: str, options: SearchOptions, out: Locat
             options = record(resolve_relative(selected, options))
         folder, deadline, defaults = out / "search", search_deadline(options), default_grids(options)
         tables, tried = search_configurations(selected, options, folder, deadline), options
-        while not has_unfinished(tables["metrics"]):
+        while candidates(tables["metrics"], options.selection_metric) and not has_unfinished(tables["metrics"]):
             leading = Leading.of(tables["metrics"], options)
             tried = wider_grids(options, defaults, leading)
             if tried is options:

@@ -175,6 +175,9 @@ def test_steps_leave_the_same_bytes_each_time(store: Path, tmp_path: Path) -> No
 
 def test_training_that_diverges_ends_with_the_reason(store: Path, tmp_path: Path) -> None:
     options = plain_search(algorithms={"fobos": {"lam": [0.0], "eta0": [1e30]}}, loss="squared_hinge")
+    with raises_code("no-candidate", "completed no configuration", kind=SparseocoError):
+        steps.search(store, tmp_path / "run", options, ClusterOptions(threads=1))
+    assert set(read_metrics(tmp_path / "run")["status"].to_pylist()) == {"diverged"}  # with the reasons
     with raises_code("diverged", "fobos", kind=SparseocoError):
         steps.train(store, tmp_path / "m", options.configurations()[0], options, ClusterOptions(threads=1), epochs=1)
 
