@@ -256,12 +256,7 @@ def wider_grids(options: SearchOptions, defaults: Grids, leading: Leading) -> Se
         name = candidate.algorithm
         for edge in grid_edges(json.loads(candidate.parameters), _alike(options, candidate)):
             values, own = algorithms[name].get(edge.name), defaults.get(name, {}).get(edge.name)
-            if (
-                own is None
-                or not isinstance(values, list)
-                or edge.further in values
-                or not _is_valid(edge, name, options)
-            ):
+            if own is None or not isinstance(values, list) or edge.further in values:
                 continue
             added = [value for value in values if (value > max(own) if edge.way == "larger" else value < min(own))]
             if edge.further is not None and len(added) < FURTHER_VALUES and _is_valid(edge, name, options):
@@ -270,10 +265,10 @@ def wider_grids(options: SearchOptions, defaults: Grids, leading: Leading) -> Se
 
 
 def _is_valid(edge: Edge, algorithm: str, options: SearchOptions) -> bool:
-    """Whether the learner takes the further value."""
+    """Whether the learner takes the further value; None is no value."""
     with suppress(InputError):
         find_algorithm(algorithm).under(find_penalty(options.penalty)).configuration({edge.name: edge.further})
-        return edge.further is not None
+        return True
     return False
 
 

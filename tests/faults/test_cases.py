@@ -1,10 +1,12 @@
 """The list of faults, and files that are foreign, damaged as soon as they are written, or edited: one sentence."""
 
 import ast
+import io
 import pickle
 import random
 import re
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +14,22 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from sparseoco.core.errors import StorageError
+from sparseoco.core.errors import SparseocoError, StorageError
+from sparseoco.estimators.export import export_sklearn
 from sparseoco.execution.clusters import ClusterOptions, connect
+from sparseoco.pipeline.evaluation import predict, text_and_ids
+from sparseoco.pipeline.explanation import Explainer, compare_models
 from sparseoco.storage.tables import read_checkpoint
 from sparseoco.store.shards import Store
 from sparseoco.text import counting
 from sparseoco.text import vocabulary as tokens
 from sparseoco.text.array_files import StagingError, save_arrays
-from tests.support.damage import damage
+from sparseoco.text.readers import ReadOutcome
+from sparseoco.training.models import Model
+from tests.support.damage import damage, forge
 from tests.support.errors import raises_code
 from tests.support.ingests import ingest_bytes, jsonl, random_texts
+from tests.support.models import random_model
 from tests.support.stores import make_store
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -138,3 +146,65 @@ def test_a_folder_that_damages_all_it_is_given(
         ingest_bytes(tmp_path, "a.jsonl", jsonl(random_texts(60)))
     assert sum("starting over" in message for message in caplog.messages) == 1
     assert max(Counter(saved).values()) == 2  # tasks that run when the error is found may end later, or not begin
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Models and stores that were edited, their checksums recomputed: commands end as usual, or with an error of ours.
+# `chaos/test_damage.py` gives any value to any entry.
+
+
+LINES = (b"alpha beta gamma\n", b"the delta\n", b"\n")
+PLAIN = {"tf": "count", "idf": False, "norm": "none"}
+MODELS: dict[str, dict[str, Any]] = {
+    "two": {"positive_class": "b", "calibration": {"method": "sigmoid", "slopes": [0.5], "offsets": [1.0]}},
+    "three": {"classes": 3, "weighting": PLAIN, "loss": "softmax"},
+    "multi": {"classes": 3, "labels": "multi"},
+    "hashed": {"hash_bits": 8, "min_df": 1},
+}
+
+
+def predict_lines(model: Model) -> None:
+    predict(model, text_and_ids(model, (), {}, LINES, ReadOutcome()), io.StringIO(), margins=True)
+
+
+def commands(folder: Path, original: Model) -> Iterator[Any]:
+    yield lambda: predict_lines(Model(folder))
+    yield lambda: list(Explainer(Model(folder)).explain(["alpha beta", "the"]))
+    yield lambda: compare_models(Model(folder), original)
+    yield lambda: export_sklearn(Model(folder), folder.parent / "model.skops")
+
+
+@pytest.mark.fault(57)
+@pytest.mark.parametrize(
+    ("kind", "key", "new", "refused"),
+    [
+        ("hashed", ("features", "hash_bits"), None, True),
+        ("two", ("features", "kind"), "hashed", True),
+        ("two", ("positive_class",), 7, True),
+        ("two", ("positive_class",), "zzz", True),
+        ("two", ("calibration", "slopes"), [1e308], True),
+        ("two", ("intercept",), [1e308], True),
+        ("two", ("classes",), ["a", "a"], True),
+        ("multi", ("labels",), "numbers", True),
+        ("three", ("labels",), "multi", False),  # with a loss of one class: nothing else than an error of ours
+    ],
+)
+def test_a_model_that_contradicts_itself_is_refused(
+    tmp_path: Path, kind: str, key: tuple[str, ...], new: object, refused: bool
+) -> None:
+    original = random_model(tmp_path / kind, **MODELS[kind])
+    forge(original.folder / "model.json", key, new)
+    errors = []
+    for command in commands(original.folder, original):
+        try:
+            command()
+        except SparseocoError as error:
+            errors.append(error)
+    assert errors or not refused
+
+
+@pytest.mark.fault(57)
+def test_a_store_that_says_it_is_hashed_is_refused(tmp_path: Path) -> None:
+    forge(make_store(tmp_path) / "manifest-00000001.json", ("features", "kind"), "hashed")
+    with pytest.raises(SparseocoError):
+        Store.open(tmp_path)

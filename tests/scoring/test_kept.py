@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import random
 import shutil
 from collections import Counter
 from collections.abc import Iterator
@@ -27,7 +28,8 @@ from sparseoco.scoring.kept import KEPT, read_kept, read_kept_files
 from sparseoco.scoring.options import ScoreOptions, kept_rows
 from sparseoco.scoring.parts import PARTS, ModelEntry, read_scores
 from tests.scoring.test_score import scored, table
-from tests.support.damage import stopped_at
+from tests.support.damage import KINDS, damage, stopped_at
+from tests.support.errors import raises_code
 from tests.support.folders import assert_same_folder, folder_bytes
 from tests.support.ingests import COMPRESSORS, decompress, jsonl, random_texts
 from tests.support.models import random_model
@@ -57,6 +59,17 @@ def test_border_is_that_of_sorting(values: list[float], number: int, pieces: int
     assert border.rows - border.ties < rows
 
 
+@settings(max_examples=30)
+@given(scores)
+def test_every_value_can_be_the_border(values: list[float]) -> None:
+    every = np.array(values)
+    borders_of = (
+        borders.find_border(rows, lambda *digit: [borders.count_digits(every, *digit)])
+        for rows in range(1, len(values) + 1)
+    )
+    assert [border.value for border in borders_of] == sorted(values, reverse=True)
+
+
 @pytest.mark.parametrize(
     ("asked", "rows", "kept"),
     [("10%", 1000, 100), ("10 %", 1001, 101), ("0.05%", 2001, 2), ("100%", 7, 7), ("5", 3, 3), ("2", 3, 2)],
@@ -72,6 +85,16 @@ INVALID = ["0", "0%", "101%", "-1", "1.5", "0.1", "1e-1", "ten", "1/0", "nan", "
 def test_invalid_shares(asked: str) -> None:
     with pytest.raises(InputError, match="keep_top"):
         validate(ScoreOptions, {"keep_top": asked})
+
+
+def test_top_and_above() -> None:
+    with pytest.raises(InputError, match="keep_above: cannot be combined"):
+        validate(ScoreOptions, {"keep_top": "10%", "keep_above": 0.5})
+    for name, value in (("keep_class", "a"), ("keep_as", "ids")):
+        with raises_code("invalid-option", name, "keep_top"):
+            validate(ScoreOptions, {name: value})
+        assert validate(ScoreOptions, {name: value, "keep_above": 0.5}).keeps
+    assert not validate(ScoreOptions, {"keep_as": "documents"}).keeps
 
 
 @pytest.mark.parametrize("of", ["value", "negative", "complement"])
@@ -260,11 +283,35 @@ def test_nothing_is_left_of_what_was_stopped(folder: Path, tmp_path: Path, seque
         assert_same_folder(out, tmp_path / "new", without=())
 
 
+@pytest.mark.parametrize("keep_as", ["documents", "ids"])
+def test_kept_files_that_were_changed_are_written_again(folder: Path, tmp_path: Path, keep_as: str) -> None:
+    def run() -> None:
+        scored(folder, FORMATS, tmp_path, keep_top="10%", keep_as=keep_as)
+
+    run()
+    before = folder_bytes(tmp_path)
+    first, second, *_ = (tmp_path / KEPT).iterdir()
+    changes = [lambda kind=kind: damage(first, kind, random.Random(1)) for kind in KINDS]
+    changes += [lambda: second.replace(first), (tmp_path / "kept.json").unlink]
+    for change in changes:
+        change()
+        run()
+        assert folder_bytes(tmp_path) == before
+
+
 def test_documents_are_kept_by_a_link_to_their_file(copied: Path) -> None:
     (copied / "link.jsonl").symlink_to(copied / "a.jsonl")
     scored(copied, ["link.jsonl"], copied / "out", keep_top="10%")
     scored(copied, ["a.jsonl"], copied / "out", keep_top="20%")
     assert read_kept(copied / "out").rows >= SIZE / 5
+
+
+@pytest.mark.parametrize(("item", "out"), [("texts", "texts"), ("texts", "texts/out"), ("texts", ".")])
+def test_scores_among_the_inputs(copied: Path, item: str, out: str) -> None:
+    before = folder_bytes(copied)
+    with pytest.raises(InputError, match="choose another"):
+        scored(copied, [item], copied / out)
+    assert folder_bytes(copied) == before
 
 
 def test_files_of_others_are_not_removed(folder: Path, tmp_path: Path) -> None:

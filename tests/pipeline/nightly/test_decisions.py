@@ -17,7 +17,7 @@ from sparseoco.storage import commit
 from sparseoco.storage.commit import exclusive_lock, read_json
 from sparseoco.training.models import Model
 from tests.support.commands import Cli
-from tests.support.damage import stopped_at
+from tests.support.damage import failing_commit, stopped_at
 from tests.support.errors import raises_code
 from tests.support.nightly_runs import (
     PROMOTES,
@@ -363,6 +363,22 @@ def test_a_run_keeps_the_models_that_its_file_says(run: RunFile) -> None:
         assert sorted(int(path.name) for path in (run.out / "models").iterdir()) == kept
     with raises_code("missing-model", "increment 2 is missing", kind=StorageError):
         roll_back(run, 2)
+
+
+@pytest.mark.parametrize("at", range(1, 7))
+def test_a_full_disk_between_two_writes(run: RunFile, monkeypatch: pytest.MonkeyPatch, at: int) -> None:
+    """At every sync of the three files: the same command again leaves what an undisturbed one does."""
+    monkeypatch.setattr(
+        "sparseoco.pipeline.nightly.records._now", lambda: records.read_history(run.out, "history-timings")[0]["ended"]
+    )
+    copy = run.model_copy(update={"out": run.out.parent / "whole"})
+    shutil.copytree(str(run.out), str(copy.out))
+    roll_back(copy, 1)
+    with failing_commit(at), raises_code("disk-full", kind=StorageError):
+        roll_back(run, 1)
+    roll_back(run, 1)
+    assert contents(run.out) == contents(copy.out)
+    assert (run.out / "nightly.html").read_bytes() == (copy.out / "nightly.html").read_bytes()
 
 
 @pytest.mark.parametrize("left", [b"", b"[]", None])
